@@ -29,15 +29,14 @@ async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
 
 /// Which of the nodes has the first of the tasks, and which of the tasks are on another.
 async fn places(six: &Six) -> (usize, Vec<usize>) {
-    let ports = six.ports();
-    let port = six.primary_of(TASKS[0], ports[0]).await.unwrap();
+    let (place, port) = six.home_of(TASKS[0]).await;
     let mut elsewhere = Vec::new();
     for (at, task) in TASKS.iter().enumerate() {
-        if six.primary_of(task, ports[0]).await != Some(port) {
+        if six.home_of(task).await.1 != port {
             elsewhere.push(at);
         }
     }
-    (ports.iter().position(|own| *own == port).unwrap(), elsewhere)
+    (place, elsewhere)
 }
 
 /// How long each call took, by when it began.
@@ -168,23 +167,18 @@ async fn an_action_reports_what_it_did_and_does_the_rest_later() {
     let _ = worker.stop().await.unwrap();
     let handles = task.dispatch_many(0..90).await.unwrap();
     let ids: Vec<String> = handles.iter().map(|handle| handle.id().to_string()).collect();
-    let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
-    let at = six.ports().iter().position(|port| *port == first).unwrap();
+    let (at, _) = six.home_of(TASKS[0]).await;
     // A node that has another partition, and its replica, so that there is no failover.
-    let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
+    let away = (at + 1) % 3;
     let inspector = app.inspector().by("night");
     let mut named = inspector.cancel(TASKS[0], ids, "enough");
     let mut listed = inspector.remove(TASKS[0], JobFilter::new(JobState::Cancelled));
-    for server in servers {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(away);
     let refused = named.next_batch().await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     let done = named.report().done;
     assert!((30..90).contains(&done), "{done}");
-    for server in servers {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(away);
     eventually("the rest is done", PATIENCE, async || named.next_batch().await.is_ok()).await;
     let report = named.report();
     // The frozen node may have carried out the call after the client gave up.
@@ -208,9 +202,7 @@ async fn reports_show_the_other_nodes_while_one_is_frozen() {
     eventually("each task has a worker", PATIENCE, is_worked).await;
     // It has `export` and the list of dead workers, but neither the list of tasks nor that of workers.
     let away = format!("127.0.0.1:{}", six.ports()[1]);
-    for server in [1, 4] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(1);
     let told = async |inspector: &heartline::Inspector, most: Duration| {
         let begun = Instant::now();
         let tasks = inspector.tasks().await.unwrap();
@@ -249,9 +241,7 @@ async fn reports_omit_a_list_that_is_away_and_show_the_rest() {
     }
     let place = |six: &Six, at: usize| Some(format!("127.0.0.1:{}", six.ports()[at]));
     // The list of workers is on the first node, as `mail` is.
-    for server in [0, 3] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(0);
     let reports = inspector.tasks().await.unwrap();
     assert!(reports.len() == TASKS.len() && reports.iter().all(|task| !task.knows_workers), "{reports:?}");
     assert!(reports.iter().any(|task| task.is_unreachable) && reports.iter().any(|task| task.counts.waiting == 1));
@@ -369,21 +359,16 @@ async fn a_pause_holds_on_live_nodes_and_is_shown_as_partial() {
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
     let task = app.task(TASKS[0], TaskOptions::new().partitions(3), handler).unwrap();
     task.dispatch_many(0..30).await.unwrap();
-    let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
-    let at = six.ports().iter().position(|port| *port == first).unwrap();
+    let (at, first) = six.home_of(TASKS[0]).await;
     // A node that has another partition, and its replica, so that there is no failover.
-    let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
+    let away = (at + 1) % 3;
     let inspector = app.inspector().by("night");
-    for server in servers {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(away);
     let refused = inspector.pause(TASKS[0], "maintenance").await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     // The calls that it received while frozen are not carried out.
     let keys = format!("heartline:{{{}}}:meta", TASKS[0]);
-    for server in servers {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(away);
     let report = async || inspector.task(TASKS[0]).await;
     eventually("it is shown again", PATIENCE, async || report().await.is_ok()).await;
     assert!(report().await.unwrap().paused.is_some_and(|pause| pause.partitions >= 2), "the live partitions");
@@ -397,26 +382,11 @@ async fn a_pause_holds_on_live_nodes_and_is_shown_as_partial() {
     assert!(report().await.unwrap().paused.is_none());
 }
 
-/// Freezes this primary and its replica, so that there is no failover.
-fn freeze_both(six: &Six, at: usize) -> [usize; 2] {
-    let servers = [at, at + 3];
-    for server in servers {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
-    servers
-}
-
-/// Which of the primaries has this key, whose slot is that of its whole name.
-async fn place_of(six: &Six, key: &str) -> usize {
-    let port = six.primary_of(key, six.ports()[0]).await.unwrap();
-    six.ports().iter().position(|own| *own == port).unwrap()
-}
-
 /// A task whose first partition is on another node than the lists, and that node.
 async fn task_away_from_the_lists(six: &Six) -> (&'static str, usize) {
-    let lists = [place_of(six, "heartline:workers").await, place_of(six, "heartline:tasks").await];
+    let lists = [six.home_of("heartline:workers").await.0, six.home_of("heartline:tasks").await.0];
     for task in TASKS {
-        let at = place_of(six, task).await;
+        let (at, _) = six.home_of(task).await;
         if !lists.contains(&at) {
             return (task, at);
         }
@@ -428,7 +398,7 @@ async fn task_away_from_the_lists(six: &Six) -> (&'static str, usize) {
 async fn worker_with_presence(six: &Six, app: &App, at: usize, is_there: bool) -> heartline::RunningWorker {
     for _ in 0..50 {
         let worker = app.worker().spawn();
-        if (place_of(six, &format!("heartline:worker:{}", worker.id())).await == at) == is_there {
+        if (six.home_of(&format!("heartline:worker:{}", worker.id())).await.0 == at) == is_there {
             return worker;
         }
         let _ = worker.stop().await.unwrap();
@@ -450,12 +420,10 @@ async fn a_pause_holds_for_live_partitions_even_without_the_first() {
     eventually("its presence is written", PATIENCE, knows).await;
     // An App that does not know the number of partitions yet.
     let other = App::builder().redis(six.cluster.url()).build().await.unwrap();
-    let frozen = freeze_both(&six, at);
+    six.freeze_both(at);
     let refused = other.inspector().by("night").pause(name, "maintenance").await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-    for server in frozen {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
     eventually("it is shown again", PATIENCE, async || inspector.task(name).await.is_ok()).await;
     let pause = inspector.task(name).await.unwrap().paused.expect("the live partitions are paused");
     assert!(pause.by == "night" && pause.partitions >= 2, "{pause:?}");
@@ -470,7 +438,7 @@ async fn a_task_is_kept_if_a_worker_with_lost_presence_may_have_it() {
     let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
     let mut elsewhere = first;
     for task in TASKS {
-        if place_of(&six, task).await != at {
+        if six.home_of(task).await.0 != at {
             elsewhere = task;
         }
     }
@@ -479,42 +447,29 @@ async fn a_task_is_kept_if_a_worker_with_lost_presence_may_have_it() {
     let inspector = app.inspector();
     let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
     eventually("its presence is written", PATIENCE, knows).await;
-    let frozen = freeze_both(&six, at);
+    six.freeze_both(at);
     let outcome =
         eventually("it is known that the node is away", PATIENCE, async || inspector.forget_task(elsewhere).await.ok())
             .await;
     assert_eq!(outcome, heartline::ForgetOutcome::Worked(vec![worker.id().clone()]));
-    for server in frozen {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
     let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_names_the_silent_node_next_to_calls_given_up() {
     let six = Six::start().await;
-    let ports = six.ports();
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
-    let gone = six.primary_of(TASKS[0], ports[0]).await.unwrap();
-    let mut others = TASKS.iter();
-    let other = loop {
-        let other = others.next().unwrap();
-        if six.primary_of(other, ports[0]).await != Some(gone) {
-            break *other;
-        }
-    };
+    let ((at, gone), (_, elsewhere)) = (six.home_of(TASKS[0]).await, places(&six).await);
     let silent = app.task_ref::<u64, u64>(TASKS[0]).unwrap().handle("x").unwrap();
-    let answers = app.task_ref::<u64, u64>(other).unwrap().handle("x").unwrap();
+    let answers = app.task_ref::<u64, u64>(TASKS[elsewhere[0]]).unwrap().handle("x").unwrap();
     let _ = (silent.state().await, answers.state().await);
     let given_up = tokio::spawn(async move {
         loop {
             let _ = tokio::time::timeout(Duration::from_micros(200), answers.state()).await;
         }
     });
-    let at = ports.iter().position(|port| *port == gone).unwrap();
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(at);
     // The second call has no connection to it any more.
     for _ in 0..2 {
         let error = silent.state().await.unwrap_err();
@@ -522,7 +477,5 @@ async fn an_error_names_the_silent_node_next_to_calls_given_up() {
         assert!(why.contains(&format!(":{gone}: no answer in time")), "{error}: {why}");
     }
     given_up.abort();
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
 }

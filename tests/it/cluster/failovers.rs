@@ -21,6 +21,23 @@ const FAILOVER: Duration = Duration::from_secs(5);
 /// When work must continue after that.
 const RESUMES: Duration = Duration::from_secs(10);
 
+/// Jobs of tasks on all nodes run.
+async fn under_load(six: Six) -> (Six, Load) {
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
+    load.goes_on(PATIENCE).await;
+    (six, load)
+}
+
+async fn fails_over(six: &Six, before: u16) {
+    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+}
+
+/// Only writes that had not reached the replica.
+async fn little_is_lost(load: Load) {
+    let lost = load.accounted().await;
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_continue_after_a_primary_is_killed() {
     is_killed(Six::start().await).await;
@@ -31,17 +48,13 @@ async fn jobs_continue_after_a_dead_primary_closed_the_whole_cluster() {
     is_killed(Six::with_full_coverage().await).await;
 }
 
-async fn is_killed(mut six: Six) {
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+async fn is_killed(six: Six) {
+    let (mut six, load) = under_load(six).await;
+    let (at, before) = six.home_of(TASKS[0]).await;
     six.cluster.nodes[at].kill();
-    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    fails_over(&six, before).await;
     load.goes_on(RESUMES).await;
-    // Writes that had not reached the replica.
-    let lost = load.accounted().await;
-    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+    little_is_lost(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,8 +67,7 @@ async fn a_task_on_every_node_continues_when_one_is_killed() {
         let keys: Vec<String> = ask(node.port(), &["KEYS", "*:meta"]).await.unwrap();
         assert_eq!(keys.len(), 1, "{keys:?}");
     }
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let (at, before) = six.home_of(TASKS[0]).await;
     let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
     let task = app.task_ref::<u64, u64>(TASKS[0]).unwrap();
     task.dispatch(1).id("beside-first").await.unwrap();
@@ -72,10 +84,9 @@ async fn a_task_on_every_node_continues_when_one_is_killed() {
     let _ = within.await;
     let beside = load.runs().iter().filter(|run| run.id.starts_with("beside-")).count();
     assert!(beside >= 12, "{beside} ran");
-    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    fails_over(&six, before).await;
     load.goes_on(RESUMES).await;
-    let lost = load.accounted().await;
-    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+    little_is_lost(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,25 +100,21 @@ async fn old_replies_are_ignored_if_the_freeze_closed_the_cluster() {
 }
 
 async fn is_frozen(six: Six) {
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let (six, load) = under_load(six).await;
+    let (at, before) = six.home_of(TASKS[0]).await;
     six.cluster.nodes[at].freeze().unwrap();
-    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    fails_over(&six, before).await;
     load.goes_on(RESUMES).await;
     six.cluster.nodes[at].thaw().unwrap();
     load.goes_on(RESUMES).await;
-    let lost = load.accounted().await;
-    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+    little_is_lost(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_follows_a_failover_while_handlers_block_its_runtime() {
     let mut six = Six::start().await;
     let blocked = Blocked::start(&six.cluster.url(), TASKS[0], Duration::from_secs(12)).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let (at, before) = six.home_of(TASKS[0]).await;
     six.cluster.nodes[at].kill();
     six.another_than(before, TASKS[0]).await;
     blocked.end_after_their_only_run().await;
@@ -115,52 +122,40 @@ async fn a_worker_follows_a_failover_while_handlers_block_its_runtime() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_in_order_loses_nothing() {
-    let six = Six::start().await;
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let (six, load) = under_load(Six::start().await).await;
+    let (at, before) = six.home_of(TASKS[0]).await;
     assert_eq!(ask::<String>(six.cluster.nodes[at + 3].port(), &["CLUSTER", "FAILOVER"]).await.as_deref(), Some("OK"));
     six.another_than(before, TASKS[0]).await;
     load.goes_on(RESUMES).await;
-    let lost = load.accounted().await;
-    assert_eq!(lost.jobs, 0);
+    assert_eq!(load.accounted().await.jobs, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_to_another_node_key_by_key_under_load() {
-    let six = Six::start().await;
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let to = six.cluster.nodes[..3].iter().map(|server| server.port()).find(|port| *port != before).unwrap();
+    let (six, load) = under_load(Six::start().await).await;
+    let (at, before) = six.home_of(TASKS[0]).await;
+    let to = six.ports()[(at + 1) % 3];
     six.migrate(TASKS[0], before, to, || load.goes_on_without(TASKS[0], RESUMES)).await;
     load.goes_on(RESUMES).await;
-    let lost = load.accounted().await;
-    assert_eq!(lost.jobs, 0);
+    assert_eq!(load.accounted().await.jobs, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Valkey 9 or later: make check-engines runs it there"]
 async fn a_slot_moves_to_another_node_as_a_whole_under_load() {
-    let six = Six::start().await;
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let to = six.cluster.nodes[..3].iter().map(|server| server.port()).find(|port| *port != before).unwrap();
+    let (six, load) = under_load(Six::start().await).await;
+    let (at, before) = six.home_of(TASKS[0]).await;
+    let to = six.ports()[(at + 1) % 3];
     for (from, to) in [(before, to), (to, before)] {
         six.migrate_whole(TASKS[0], from, to).await;
         load.goes_on(RESUMES).await;
     }
-    let lost = load.accounted().await;
-    assert_eq!(lost.jobs, 0);
+    assert_eq!(load.accounted().await.jobs, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_added_takes_over_slots_under_load() {
-    let mut six = Six::start().await;
-    let load = Load::start(&six.cluster.url(), &TASKS).await;
-    load.goes_on(PATIENCE).await;
+    let (mut six, load) = under_load(Six::start().await).await;
     let added = six.grow().await;
     load.goes_on(RESUMES).await;
     // One slot after the other, from each of the nodes that had slots.
@@ -170,8 +165,7 @@ async fn a_node_that_is_added_takes_over_slots_under_load() {
         load.goes_on(RESUMES).await;
         assert_eq!(six.primary_of(task, six.cluster.nodes[0].port()).await, Some(added));
     }
-    let lost = load.accounted().await;
-    assert_eq!(lost.jobs, 0);
+    assert_eq!(load.accounted().await.jobs, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,8 +175,7 @@ async fn a_large_job_written_to_a_deposed_primary_is_sent_again() {
     let task = app.task_ref::<String, u64>(TASKS[0]).unwrap();
     let large = || "x".repeat(600_000);
     task.dispatch(large()).id("before").await.unwrap();
-    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
-    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let (at, before) = six.home_of(TASKS[0]).await;
     let dispatching: Vec<_> = (0..12)
         .map(|number| {
             let (task, large) = (task.clone(), large());
@@ -334,8 +327,7 @@ async fn a_large_outcome_is_recorded_after_a_slow_failover() {
     let worker = TestWorker::start(app.worker());
     let job = task.dispatch(1).await.unwrap();
     opened.notified().await;
-    let before = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
-    let at = six.ports().iter().position(|port| *port == before).unwrap();
+    let (at, _) = six.home_of(TASKS[0]).await;
     six.cluster.nodes[at + 3].freeze().unwrap();
     six.cluster.nodes[at].kill();
     gate.notify_one();

@@ -7,8 +7,7 @@ use crate::support::risk::Risk;
 async fn a_job_is_at_risk_until_the_failover_of_a_frozen_primary() {
     let six = Six::start().await;
     let risk = Risk::start(&six.cluster.url(), TASKS[0]).await;
-    let before = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
-    let at = six.ports().iter().position(|port| *port == before).unwrap();
+    let (at, before) = six.home_of(TASKS[0]).await;
     // The replica is not promoted before the handler has noticed.
     let [primary, replica] = [&six.cluster.nodes[at], &six.cluster.nodes[at + 3]];
     replica.freeze().unwrap();

@@ -55,6 +55,27 @@ impl Six {
         })
     }
 
+    /// The primary that has the keys of a task: its place among the nodes, and its port. Its replica is three places
+    /// further.
+    pub async fn home_of(&self, task: &str) -> (usize, u16) {
+        let ports = self.ports();
+        let port = self.primary_of(task, ports[0]).await.unwrap();
+        (ports.iter().position(|own| *own == port).unwrap(), port)
+    }
+
+    /// Freezes a primary and its replica, so that there is no failover.
+    pub fn freeze_both(&self, at: usize) {
+        for node in [at, at + 3] {
+            self.cluster.nodes[node].freeze().unwrap();
+        }
+    }
+
+    pub fn thaw_both(&self, at: usize) {
+        for node in [at, at + 3] {
+            self.cluster.nodes[node].thaw().unwrap();
+        }
+    }
+
     /// Waits until another node has the keys of the task, and reports so itself.
     pub async fn another_than(&self, before: u16, task: &str) -> u16 {
         let witness = self.ports().into_iter().find(|port| *port != before).unwrap();

@@ -153,9 +153,7 @@ async fn nodes_of_a_task_that_is_away_block_no_others() {
     worker.working().await;
     // All processes have read the numbers of partitions.
     assert_eq!(flow.start(line(&[0, 1, 2, 3, 4])).await.unwrap().result().await.unwrap(), 5);
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(at);
     // Their next nodes cannot be sent.
     let mut stand = Vec::new();
     for _ in 0..5 {
@@ -167,9 +165,7 @@ async fn nodes_of_a_task_that_is_away_block_no_others() {
         let answer = tokio::time::timeout(Duration::from_secs(5), goes_on.result()).await;
         assert_eq!(answer.expect("it waits for the node that is away").unwrap(), 4);
     }
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
     for handle in stand {
         assert_eq!(tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap(), 2);
     }
@@ -217,9 +213,7 @@ async fn a_silent_node_keeps_no_worker_from_workflows_elsewhere() {
     // later.
     other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap().result().await.unwrap_err();
     let at = ports.iter().position(|port| *port == places[silent]).unwrap();
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(at);
     // Each instance that is stopped meanwhile cancels its job, without an answer.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(45) {
@@ -227,9 +221,7 @@ async fn a_silent_node_keeps_no_worker_from_workflows_elsewhere() {
         let ended = tokio::time::timeout(PATIENCE, stopped.result()).await;
         ended.expect("its deadline has no effect").unwrap_err();
     }
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
     for handle in stand {
         tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
     }
@@ -272,9 +264,7 @@ async fn a_partition_that_is_away_does_not_block_other_cancels() {
     })
     .await;
     let there = delayed[at];
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].freeze().unwrap();
-    }
+    six.freeze_both(at);
     let _ = handle.cancel("not wanted").await;
     eventually("all others are cancelled", PATIENCE, async || {
         let open = handle.status().await.unwrap().open;
@@ -282,9 +272,7 @@ async fn a_partition_that_is_away_does_not_block_other_cancels() {
         (open == there).then_some(())
     })
     .await;
-    for server in [at, at + 3] {
-        six.cluster.nodes[server].thaw().unwrap();
-    }
+    six.thaw_both(at);
     tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
     worker.stop().await;
 }
@@ -311,8 +299,7 @@ async fn every_workflow_ends_once_when_its_primary_dies() {
     for at in 0..40 {
         handles.push(flow.start(graph(at)).id(at.to_string()).await.unwrap());
     }
-    let primary = six.primary_of("flow:flow", six.ports()[0]).await.unwrap();
-    let at = six.ports().iter().position(|port| *port == primary).unwrap();
+    let (at, primary) = six.home_of("flow:flow").await;
     is_followed(&six, at).await;
     let worker = TestWorker::start(app.worker());
     worker.working().await;
