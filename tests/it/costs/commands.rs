@@ -211,7 +211,7 @@ async fn a_dispatch_looks_for_its_ids_among_the_kept_jobs() {
 
 #[tokio::test]
 async fn a_settle_of_200_jobs_costs_as_much_as_one_of_a_single_job() {
-    for n in [1, 50, 200] {
+    for n in [1, 200] {
         for (keep, value, steady) in [
             ("0", None, SETTLE),
             // Jobs that are not kept cost nothing.
@@ -234,7 +234,7 @@ async fn a_settle_of_200_jobs_costs_as_much_as_one_of_a_single_job() {
 
 #[tokio::test]
 async fn a_settle_that_only_claims_or_only_reports_costs_less() {
-    for n in [1, 50, 200] {
+    for n in [1, 200] {
         let mut meter = Meter::new("0").await;
         for _ in 0..4 {
             meter.dispatch(n).await;
@@ -346,7 +346,7 @@ async fn a_settle_that_finds_nothing_costs_little() {
 
 #[tokio::test]
 async fn a_repeated_settle_is_answered_from_its_record() {
-    for n in [1, 50, 200] {
+    for n in [1, 200] {
         let mut meter = Meter::new("0").await;
         meter.dispatch(2 * n).await;
         meter.settle(0, None, n).await;

@@ -50,7 +50,7 @@ async fn round(meter: &mut Meter) {
 async fn jobs_that_are_not_kept_leave_nothing() {
     let mut meter = Meter::new("0").await;
     let (mut shapes, mut lengths) = (Vec::new(), Vec::new());
-    for _ in 0..20 {
+    for _ in 0..5 {
         round(&mut meter).await;
         shapes.push(shape(&mut meter).await);
         lengths.push([meter.ask(&["XLEN"], "events", &[]).await, meter.ask(&["XLEN"], "stalls", &[]).await]);
