@@ -1,8 +1,6 @@
 //! How the terminal and the board explain killed, frozen and disconnected workers, poison jobs and a pause.
 
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use heartline::{App, Context, JobError, JobState, JobValues, StallOptions, TaskOptions, TaskRef};
@@ -38,18 +36,6 @@ async fn line_to(bench: &Bench) -> Proxy {
     let url = bench.url();
     let address = url.strip_prefix("redis://").unwrap().trim_end_matches('/');
     Proxy::start(address.parse().unwrap()).await
-}
-
-/// A worker with a long stall interval that connects through this proxy, and its log.
-fn worker_over(line: &Proxy, bench: &Bench, interval: &str) -> (Script, Receiver<String>) {
-    let url = line.url();
-    let args = ["--redis", &url, "work", "-t", "script", "--interval", interval, "--exec", "sleep", "600"];
-    let mut command = bench.command(&args);
-    let mut child = command.env("RUST_LOG", "heartline=debug").stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let (said, log) = mpsc::channel();
-    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| said.send(line)));
-    (Script { child, jobs: bench.app.task_ref("script").unwrap() }, log)
 }
 
 /// Waits until a worker holds the job, and returns its id.
@@ -290,11 +276,15 @@ async fn a_job_that_killed_two_workers_is_named_but_not_its_neighbour() {
     std::fs::remove_file(gate).unwrap();
 }
 
-/// Breaks the connections of a live worker. Every view of the recovery must show the cause of its broken watch.
-async fn a_broken_watch_is_shown(interval: &str, cause: &str, cut: impl AsyncFnOnce(&Proxy, &Receiver<String>)) {
+/// Every view of the recovery shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_shown_as_the_cause_of_a_broken_watch() {
     let bench = Bench::new().await;
     let line = line_to(&bench).await;
-    let (worker, log) = worker_over(&line, &bench, interval);
+    let url = line.url();
+    let args = ["--redis", &url, "work", "-t", "script", "--interval", "30s", "--exec", "sleep", "600"];
+    let child = bench.command(&args).stderr(Stdio::null()).spawn().unwrap();
+    let worker = Script { child, jobs: bench.app.task_ref("script").unwrap() };
     worker.jobs.dispatch(json!(null)).id("held").await.unwrap();
     let id = holder_of(&bench, "held").await;
     let outlook = async || bench.run(&["stalls", "outlook", "-t", "script"]).await.ok();
@@ -302,13 +292,15 @@ async fn a_broken_watch_is_shown(interval: &str, cause: &str, cut: impl AsyncFnO
     let before = outlook().await;
     assert!(!before.contains("broken"), "{before}");
 
-    cut(&line, &log).await;
+    line.refuse().await;
+    until("all are closed", async || line.open() == 0).await;
+    line.accept().await;
     let broken = "; its watch was broken ";
     until("its watch was broken", async || outlook().await.contains(broken)).await;
-    let shown_cause = format!(" ago: {cause}");
+    let cause = " ago: connection_lost";
     let is_told = |text: &str| {
         let line = text.lines().find(|line| line.contains(&format!("{id} may ")) && line.contains(broken));
-        line.is_some_and(|line| line.contains(&shown_cause))
+        line.is_some_and(|line| line.contains(cause))
     };
     let told = outlook().await;
     assert!(is_told(&told), "{told}");
@@ -316,36 +308,16 @@ async fn a_broken_watch_is_shown(interval: &str, cause: &str, cut: impl AsyncFnO
     let (_, recovery) = shown.split_once("\nrecovery:\n").unwrap();
     assert!(is_told(recovery), "{shown}");
     let table = bench.run(&["workers"]).await.ok();
-    assert!(row(&table, &id).contains("  broken ") && row(&table, &id).contains(&shown_cause), "{table}");
+    assert!(row(&table, &id).contains("  broken ") && row(&table, &id).contains(cause), "{table}");
     let board = board(&bench);
     let task = page(&board, "/task?task=script");
     let (_, detection) = task.split_once("<h2>Stall detection</h2>").unwrap();
     assert!(is_told(detection), "{task}");
     let body = page(&board, &format!("/worker?worker={id}"));
-    assert!(body.contains("<dd>live</dd>") && body.contains("; broken ") && body.contains(&shown_cause), "{body}");
+    assert!(body.contains("<dd>live</dd>") && body.contains("; broken ") && body.contains(cause), "{body}");
     // The worker is alive and still holds its job.
     assert_eq!(holder_of(&bench, "held").await, id);
     assert!(bench.run(&["stalls", "list", "-t", "script"]).await.err.contains("There are no stalls of script."));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_shown_as_the_cause_of_a_broken_watch() {
-    a_broken_watch_is_shown("30s", "connection_lost", async |line, _| {
-        line.refuse().await;
-        until("all are closed", async || line.open() == 0).await;
-        line.accept().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_answer_is_shown_as_the_cause_of_a_broken_watch() {
-    a_broken_watch_is_shown("20s", "no_answer", async |line, log| {
-        line.pause();
-        until("a heartbeat has no answer", async || log.try_iter().any(|line| line.contains("part=\"beat\""))).await;
-        line.resume();
-    })
-    .await;
 }
 
 #[tokio::test]

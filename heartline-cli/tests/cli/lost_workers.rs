@@ -236,40 +236,38 @@ async fn times_are_relative_to_the_clock_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_foreign_column_is_named_by_each_command_that_fails() {
-    let bench = Bench::of_one_table().await;
-    bench.export.dispatch("x".into()).id("a").await.unwrap();
-    let mut conn = bench.redis().await;
-    let mut set = redis::cmd("SET");
-    set.arg("cli:{export}:progress").arg("x").query_async::<()>(&mut conn).await.unwrap();
-    let foreign = "cli:{export}:progress is a string and should be a hash";
-    for command in ["status", "health", "doctor"] {
-        let ran = bench.run(&[command]).await;
-        assert!(ran.status == 1 && ran.out.contains(foreign) && ran.out.contains("Do not stop workers"), "{ran:?}");
-    }
-    let ran = bench.run(&["jobs", "show", "-t", "export", "a"]).await;
-    assert!(ran.status == 1 && ran.err.contains(foreign), "{ran:?}");
-    let mut del = redis::cmd("DEL");
-    del.arg("cli:{export}:progress").query_async::<()>(&mut conn).await.unwrap();
-    bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
-}
-
-#[tokio::test]
-async fn a_foreign_value_is_named_and_lists_need_no_state() {
+async fn a_foreign_value_is_named_by_each_command_that_fails() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("a").await.unwrap();
     let counted = bench.run(&["jobs", "list", "-t", "export"]).await.ok();
     assert!(counted.contains("waiting") && counted.contains("cancelled"), "{counted}");
     let listed = bench.run(&["jobs", "list", "-t", "export", "-s", "waiting"]).await;
     assert!(listed.err.contains("the next one first") || listed.out.contains("the next one first"), "{listed:?}");
-    let () = redis::cmd("SET").arg("cli:{export}:failed").arg("x").query_async(&mut bench.redis().await).await.unwrap();
-    let named = "cli:{export}:failed is a string and should be a zset";
-    for args in [&["doctor"][..], &["status"], &["audit", "-t", "export"]] {
-        let ran = bench.run(args).await;
-        assert!(ran.status == 1 && format!("{}{}", ran.out, ran.err).contains(named), "{args:?}: {ran:?}");
-    }
-    for args in [&["tasks"][..], &["tasks", "--json"]] {
-        assert_eq!(bench.run(args).await.status, 1, "{args:?}");
+    let mut conn = bench.redis().await;
+    let mut run = async |command: &str, key: &str, args: &[&str]| {
+        redis::cmd(command).arg(key).arg(args).query_async::<()>(&mut conn).await.unwrap();
+    };
+    let show: &[&str] = &["jobs", "show", "-t", "export", "a"];
+    for (column, kind, advice, fails) in [
+        ("progress", "hash", "Do not stop workers", [&["status"][..], &["health"], &["doctor"], show]),
+        ("failed", "zset", "", [&["doctor"][..], &["status"], &["health"], &["audit", "-t", "export"]]),
+    ] {
+        let key = format!("cli:{{export}}:{column}");
+        run("SET", &key, &["x"]).await;
+        let named = format!("{key} is a string and should be a {kind}");
+        for args in fails {
+            let ran = bench.run(args).await;
+            let told = format!("{}{}", ran.out, ran.err);
+            assert!(ran.status == 1 && told.contains(&named), "{args:?}: {ran:?}");
+            assert!(args.len() > 1 || told.contains(advice), "{args:?}: {ran:?}");
+        }
+        if column == "failed" {
+            for args in [&["tasks"][..], &["tasks", "--json"]] {
+                assert_eq!(bench.run(args).await.status, 1, "{args:?}");
+            }
+        }
+        run("DEL", &key, &[]).await;
+        bench.run(show).await.ok();
     }
 }
 
