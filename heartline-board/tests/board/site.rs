@@ -171,12 +171,7 @@ impl Site {
     }
 
     async fn info(&self, section: &str, field: &str) -> u64 {
-        let mut conn = redis::Client::open(self.test().url())
-            .unwrap()
-            .get_multiplexed_async_connection_with_config(&patient())
-            .await
-            .unwrap();
-        let text: String = redis::cmd("INFO").arg(section).query_async(&mut conn).await.unwrap();
+        let text: String = redis::cmd("INFO").arg(section).query_async(&mut self.raw().await).await.unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(field));
         let digits = line.map(|line| line.chars().take_while(char::is_ascii_digit).collect::<String>());
         digits.map_or(0, |digits| digits.parse().unwrap())
