@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use heartline::inspect::describe::{facts, rest_of};
 use heartline::inspect::text::{bytes, exact};
 use heartline::{Diagnosis, Error, JobReport, JobState, JobValues};
