@@ -23,14 +23,6 @@ pub struct Puppet {
     call: u64,
 }
 
-/// The reply of settle to a puppet.
-#[derive(Debug)]
-pub struct Settled {
-    pub lost: Vec<u64>,
-    pub cancelled: Vec<u64>,
-    pub claimed: Vec<Token>,
-}
-
 /// The reply of sweep to a puppet: the resolved ids.
 #[derive(Debug)]
 pub struct Swept {
@@ -68,8 +60,8 @@ impl Puppet {
         call.invoke_async(&mut self.conn).await
     }
 
-    /// One settle: completed jobs, other outcomes, and how many to claim.
-    pub async fn settle(&mut self, completed: &[Token], said: &[Said<'_>], want: usize) -> Settled {
+    /// One settle: completed jobs, other outcomes, and how many to claim. Returns the claimed ones.
+    pub async fn settle(&mut self, completed: &[Token], said: &[Said<'_>], want: usize) -> Vec<Token> {
         self.call += 1;
         let mut args = [self.call.to_string(), self.name.clone(), "1000".into(), want.to_string()].to_vec();
         args.extend([completed.len().to_string(), "0".into()]);
@@ -79,18 +71,14 @@ impl Puppet {
             args.extend([token.id.clone(), token.fence.to_string(), (*kind).into(), attempt.to_string()]);
             args.extend([(*detail).to_owned(), (*error).to_owned()]);
         }
-        type Reply = (String, String, String, u64, String, Value, Value, Value, Value);
-        let (word, lost, cancelled, fence, ids, _, _, _, _): Reply =
-            self.call("settle", &settle_args(&args)).await.unwrap();
+        type Reply = (String, Value, Value, u64, String, Value, Value, Value, Value);
+        let (word, _, _, fence, ids, _, _, _, _): Reply = self.call("settle", &settle_args(&args)).await.unwrap();
         assert_eq!(word, "settled");
-        let claimed = ids.split_whitespace().map(str::to_owned).zip(fence..).map(|(id, fence)| Token { id, fence });
-        let fences = |words: String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();
-        let (lost, cancelled, claimed) = (fences(lost), fences(cancelled), claimed.collect());
-        Settled { lost, cancelled, claimed }
+        ids.split_whitespace().map(str::to_owned).zip(fence..).map(|(id, fence)| Token { id, fence }).collect()
     }
 
     pub async fn claim(&mut self, want: usize) -> Vec<Token> {
-        self.settle(&[], &[], want).await.claimed
+        self.settle(&[], &[], want).await
     }
 
     /// Claims exactly these jobs, which must be all that wait.
