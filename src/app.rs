@@ -129,10 +129,11 @@ impl AppBuilder {
     ///
     /// Sentinel:
     /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
-    /// or `rediss-sentinel://`. Host and `node`s are sentinels. User and password before the `@` are those of the servers.
+    /// or `rediss-sentinel://`. Host and `node`s are sentinels. User and password before the `@` are for the
+    /// Redis servers, not for the sentinels.
     ///
     /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and `node`s are some of the
-    /// cluster's nodes. One of them must answer. It needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
+    /// cluster's nodes. One of them must answer. A cluster needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
     ///
     /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of `AppBuilder::tls_ca`.
     /// If the process has no crypto provider for rustls, Heartline installs `ring`. To use another one, install it first.
@@ -406,8 +407,8 @@ impl App {
         TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
-    /// A reference to a task that other processes work, to dispatch and find jobs. If this App has declared the task with a handler, the
-    /// reference has its options. Otherwise it has the defaults of the App.
+    /// A reference to a task whose handler may be in other processes, to dispatch and find jobs. If this App has declared the task with a
+    /// handler, the reference has its options. Otherwise it has the defaults of the App.
     ///
     /// `I` may be any type whose JSON the handler can read: for a handler that takes a `String`, `task_ref::<&str, _>` works.
     ///
@@ -484,7 +485,7 @@ impl App {
         resolved.ok_or(Error::Closed)
     }
 
-    /// A worker for every task that has a handler in this App now. It does not work tasks that are declared later.
+    /// A worker for every task that has a handler in this App now. It runs no jobs of tasks that are declared later.
     pub fn worker(&self) -> Worker {
         let definition = |DeclaredTask { shared, handler, errors, needs }: &DeclaredTask| {
             let hook = shared.hook.get_or_init(|| None).clone();
