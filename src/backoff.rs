@@ -1,4 +1,4 @@
-//! How long to wait before a failed attempt is repeated.
+//! Pauses between attempts to connect or to call. For the delay before a retry of a job see `options/retry.rs`.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Pauses {
         backoff.next().unwrap_or(self.longest)
     }
 
-    /// After a success, the next pause is the first again.
+    /// After a success, the pauses begin with the first again.
     pub(crate) fn reset(&mut self) {
         self.backoff = None;
     }
