@@ -19,7 +19,7 @@ pub(super) fn causes<'a>(e: &'a (dyn StdError + 'static)) -> impl Iterator<Item 
 /// The original error.
 pub(super) enum Cause {
     Boxed(Boxed),
-    /// Not boxed, because a boxed one cannot be downcast to the types that it was made of.
+    /// Not boxed: a boxed `anyhow::Error` cannot be downcast to its error and contexts.
     #[cfg(feature = "anyhow")]
     Anyhow(anyhow::Error),
 }
@@ -32,7 +32,7 @@ impl Cause {
         if let Some(e) = any.downcast_mut::<Option<anyhow::Error>>().and_then(Option::take) {
             return Cause::Anyhow(e);
         }
-        // Above, only an `anyhow::Error` is taken.
+        // `e` is still there: the code above takes only an `anyhow::Error`.
         e.map_or_else(|| Cause::Boxed("".into()), |e| Cause::Boxed(e.into()))
     }
 

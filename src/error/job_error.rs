@@ -138,7 +138,7 @@ impl JobError {
         JobError::new("snoozed").with(|handling| Handling { snooze: Some(delay.min(limits::LONGEST)), ..handling })
     }
 
-    /// The delay, if it was made by [`JobError::snooze`]. Its code, `fatal` and other delay then have no effect.
+    /// The delay of [`JobError::snooze`], if that made this error. Code, `fatal` and `retry_after` then have no effect.
     #[must_use]
     pub fn snooze_delay(&self) -> Option<Duration> {
         self.0.handling.snooze

@@ -26,9 +26,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// The variants follow what the caller can do. Every call to Redis may fail with `Connect`, `Denied`, `Unsupported` (when it first
-/// checks the server) or `Server` (a foreign value under a key). Each function lists its other errors. An error leaves its cause to
-/// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. Handlers return a
+/// The variants differ in what the caller can do. Every call to Redis may fail with `Connect`, `Denied`, `Unsupported` (when it first
+/// checks the server) or `Server` (a foreign value under a key). Each function lists its other errors. The text of an error omits its
+/// cause, the [`source`](std::error::Error::source). So print the whole chain, as [`Debug`](fmt::Debug) does. Handlers return a
 /// [`JobError`] instead.
 ///
 /// ```no_run
@@ -167,7 +167,7 @@ pub enum Error {
         failure: Box<Failure>,
     },
 
-    /// The workflow instance cannot be retried while nodes of it are open.
+    /// The workflow instance cannot be retried while any of its nodes is open.
     #[error("the instance {id} of the workflow {workflow} still has {open} open node(s); retry when they have ended")]
     WorkflowBusy {
         /// The workflow.
@@ -311,7 +311,7 @@ impl Error {
             Error::Config(faults) => Error::Config(faults.clone()),
             Error::NotReplicated { acked, replicas } => Error::NotReplicated { acked: *acked, replicas: *replicas },
             Error::Closed => Error::Closed,
-            // Shared calls end in no other error.
+            // Shared calls return no other errors.
             other => Error::Unsupported {
                 what: match other {
                     Error::Unsupported { what } => what.clone(),
