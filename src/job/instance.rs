@@ -11,7 +11,7 @@ use crate::enum_str::names;
 pub enum WorkflowState {
     /// Its nodes open as soon as they can run.
     Running,
-    /// No node opens until a person resumes the instance. Graphs that already run as nodes of it continue.
+    /// No node opens until a person resumes the instance. Its nodes that are graphs and already run continue.
     Paused,
     /// It has ended successfully.
     Completed,

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildGraph {
     pub(crate) shape: Shape,
-    /// By the numbers of the nodes that have an input of their own.
+    /// The inputs of the nodes that have one, by node number.
     pub(crate) inputs: Vec<(u32, Box<RawValue>)>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ShapeNode {
     pub(crate) own: String,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes it so
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_false(flag: &bool) -> bool {
     !flag
 }

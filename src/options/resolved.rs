@@ -63,7 +63,8 @@ impl Resolved {
         (!left.is_zero()).then(|| pause(before).min(left))
     }
 
-    /// The options of one of `count` partitions. Counts are divided; partitions share the concurrency.
+    /// The options of one of `count` partitions. `prefetch` and the counts of retention are divided; partitions share the
+    /// concurrency.
     pub(crate) fn of_partition(mut self, count: u32) -> Resolved {
         let count = count.max(1);
         self.prefetch = self.prefetch.div_ceil(count as usize);

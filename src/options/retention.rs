@@ -78,7 +78,7 @@ impl RetentionLimit {
         RetentionLimit { max_age: Some(age), max_count: None, remove_at_once: false }
     }
 
-    /// Keeps this many of the jobs that ended last, and all of the last 60 s.
+    /// Keeps this many of the jobs that ended last, and every job that ended in the last 60 s.
     pub const fn count(count: u64) -> RetentionLimit {
         RetentionLimit::forever().and_count(count)
     }

@@ -37,7 +37,7 @@ pub struct RetryPolicy {
     #[serde(rename = "max_delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     max_delay: Option<Duration>,
     jitter: Jitter,
-    /// A dispatch sends the codes separately, since a `const fn` cannot own them.
+    /// Borrowed, since a `const fn` cannot own the codes. A dispatch sends them separately.
     #[serde(skip)]
     on: Option<&'static [&'static str]>,
 }

@@ -84,14 +84,14 @@ options! {
 
     /// How long a job is postponed if its payload is not a valid input of the handler. Then it fails with the code `codec`.
     ///
-    /// A producer may have been deployed before its workers. Until they follow, the job is tried again after 10 s, then after longer pauses
+    /// A producer may be deployed before its workers. Until they are deployed, the job is tried again after 10 s, then after longer pauses
     /// of up to 10 min. This uses no attempt.
     ///
     /// 0 fails the job at once; at most 10 years. Defaults to 24 h.
     pub fn undecodable_for(mut self, time: Duration);
 
-    /// When the dispatch of a job counts as recorded, and when a cancel does. A dispatch and a cancel can set their
-    /// own. Defaults to [`Durability::Memory`].
+    /// When a dispatch or a cancel counts as recorded. Each dispatch and cancel can set its own durability. Defaults to
+    /// [`Durability::Memory`].
     pub fn durability(mut self, durability: Durability);
 
     /// Whether a call that reports outcomes waits for replicas too.

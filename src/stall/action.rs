@@ -22,7 +22,7 @@ pub enum StallAction {
     /// The hook of its task stalled too often. The job ended without it, with its stored outcome `Completed`. With
     /// another stored outcome the action is `Failed` or `Cancelled`.
     Completed,
-    /// It ended as failed. Code `worker_crashed`: it stalled more often than `max_count` allows, had no attempt left, or its task fails
+    /// It failed. Code `worker_crashed`: it stalled more often than `max_count` allows, had no attempt left, or its task fails
     /// such jobs (see [`OnCrash`](crate::OnCrash)). Code `corrupt`: its data in Redis is damaged.
     Failed,
     /// Its cancellation was pending.
