@@ -19,7 +19,7 @@ pub struct LatencySummary {
     /// Their sum.
     #[serde(rename = "sum_ms", serialize_with = "as_ms")]
     pub sum: Duration,
-    /// Upper bounds in seconds, each with the number of durations up to it and above the bound before. The last bound
+    /// Upper bounds in seconds, each with the number of durations up to it and above the previous bound. The last bound
     /// is infinite, null in JSON.
     pub buckets: Vec<(f64, u64)>,
 }

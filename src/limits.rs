@@ -59,7 +59,7 @@ pub(crate) const BEAT_BATCH: usize = 500;
 /// small count keeps the call short.
 pub(crate) const LEAST_SWEEP: usize = 25;
 
-/// The most candidates that one sweep may resolve over slow connections: they take some milliseconds of the server's time.
+/// The most candidates that one sweep may resolve, over slow connections. This number takes some milliseconds of the server's time.
 pub(crate) const MOST_SWEEP: usize = 200;
 
 /// If fewer than one in this many running jobs is still a candidate, the table of candidates is mostly empty and slow to scan. It is shrunk

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often a process looks for work that another process lost or left. Every app has the `Default`.
+/// How often a process looks for work that another process lost or did not finish. Every app has the `Default`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
@@ -14,7 +14,7 @@ pub struct Timings {
     pub workflow_grace: Duration,
     /// A worker that sends no claim for at least this time, although jobs wait, is not live.
     pub claim_silence: Duration,
-    /// For how long a worker must see no sign of life of another worker before it forgets it. If the server's clock
+    /// A worker forgets another one after it saw no sign of life of that worker for this long. If the server's clock
     /// jumped, every worker seems long gone until its next sign of life.
     pub unseen: Duration,
 }
