@@ -103,8 +103,8 @@ pub(crate) async fn run_now(
     apply(conn, scripts::RUN_NOW.on(keys).arg(by), jobs, "promoted").await
 }
 
-/// Adds the jobs to the call, and makes it. `done` is the word with which the script answers for a job to which it
-/// applied the action.
+/// Adds the jobs to the call, and makes it. `done` is the word with which the script reports that it applied the action
+/// to a job.
 async fn apply(
     conn: &mut impl Connection,
     call: &mut Invocation,

@@ -122,8 +122,8 @@ pub(crate) fn is_counter(value: &str) -> bool {
     value.parse::<u64>().is_ok_and(|number| number < 1 << 53)
 }
 
-/// Removes a counter of the task that is not a whole number below 2^53; with `preview` only looks. Returns whether it
-/// was one.
+/// Removes a counter of the task that is not a whole number below 2^53; with `preview` only looks. Returns whether
+/// the counter was bad.
 pub(crate) async fn drop_bad_counter(
     conn: &mut impl Connection,
     keys: &TaskKeys,

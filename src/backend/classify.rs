@@ -49,7 +49,7 @@ pub(crate) fn says_full(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.contains("max number of clients"))
 }
 
-/// The kind of an error whose code does not tell it; some have no code of their own.
+/// The kind of an error whose code does not determine it, or that has no code of its own.
 fn kind_without_code(error: &RedisError, text: &str) -> ServerErrorKind {
     match text {
         _ if says_full(error) => ServerErrorKind::TooManyClients,

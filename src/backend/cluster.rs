@@ -304,7 +304,8 @@ impl Cluster {
         let mut nodes = self.in_turn(&map);
         // A stable sort: the node that caused the read comes last.
         nodes.sort_by_key(|node| Some(node) == except);
-        // Without a cause, ask a second node too: the first may be cut off from the others and not know it yet.
+        // If no node caused this read, ask a second node too: the first may be cut off from the others and not know it
+        // yet.
         let wanted = if is_known && except.is_none() { 2 } else { 1 };
         let mut nodes = nodes.into_iter().peekable();
         let (mut asking, mut answers, mut silent) = (FuturesUnordered::new(), MapAnswers::default(), Vec::new());

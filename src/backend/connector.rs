@@ -117,7 +117,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// How to reach a server that another one has named.
+    /// How to reach a server whose address another server gave.
     pub(super) fn to_node(&self, host: &str, port: u16) -> Result<Clients> {
         let host = host.to_owned();
         self.to(match self.info.addr() {

@@ -39,7 +39,7 @@ pub(crate) struct Inspected {
     pub(crate) recovery: String,
     /// The time before which it must have begun.
     pub(crate) expires_at_ms: Option<u64>,
-    /// Why it will be cancelled while it is held; empty if it will not.
+    /// The reason of its pending cancellation, while it is held; empty for none.
     pub(crate) cancelling: String,
     /// Its progress, as it is stored; empty for none.
     pub(crate) progress: String,

@@ -129,7 +129,7 @@ impl TaskKeys {
         TaskKeys::tagged(prefix, name, &workflow_tag(name), (0, 1), is_cluster)
     }
 
-    /// Their partition, from 0.
+    /// The partition of these keys, from 0.
     pub(crate) fn part(&self) -> u32 {
         self.part
     }

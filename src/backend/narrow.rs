@@ -28,9 +28,9 @@ impl Closings {
     }
 }
 
-/// Says that the server does not send this value.
+/// The message about a value that the server does not send.
 pub(crate) fn unreadable(what: &str, bytes: usize, e: &Error) -> String {
-    let limit = "the client-output-buffer-limit of the server may be smaller";
+    let limit = "the client-output-buffer-limit of the server may be too small";
     format!("its {what} of {bytes} bytes cannot be read, {limit}: {}", e.chain())
 }
 

@@ -26,7 +26,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The same over this connection, if the known number is old.
+    /// Reads the number over this connection, if the known number is old.
     pub(crate) async fn refresh_over(&self, conn: &mut OwnConnection) -> Result<()> {
         if self.is_old() {
             self.learn(count(conn, &self.first()).await?);

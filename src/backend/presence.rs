@@ -106,8 +106,8 @@ impl Store {
             }
         }
         let now = streams::server_time_ms(conn).await?;
-        // The task names are needed to remove the worker's records later, and the server may have lost those that it
-        // wrote before.
+        // The task names are needed to remove the worker's records later. The server may have lost the names that the
+        // worker wrote before.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         tasks.iter().for_each(|(name, _, jobs)| *held.entry(name).or_default() += jobs);
         let names: Vec<&str> = held.keys().copied().collect();

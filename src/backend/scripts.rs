@@ -131,7 +131,7 @@ impl ScriptDef {
         &self.text(false).0
     }
 
-    /// The text as a server gets it, and its hash. In a cluster one fragment is another: see [`HEARD`].
+    /// The text as a server gets it, and its hash. In a cluster, [`HEARD`] replaces one fragment.
     fn text(&self, is_cluster: bool) -> &(String, Script) {
         let text = if is_cluster { &self.in_cluster } else { &self.alone };
         text.get_or_init(|| {

@@ -45,7 +45,7 @@ pub(super) struct Sentinels {
     runtime: Arc<AppRuntime>,
     /// The task that listens to them on the runtime of the App.
     listener: Mutex<Option<JoinHandle<()>>>,
-    /// Each keeper that listens, on its own runtime, has a copy. While one does, that task rests.
+    /// Each keeper that listens on its own runtime holds a clone. Meanwhile the `listener` rests.
     keepers: Arc<()>,
 }
 
@@ -140,9 +140,9 @@ impl Sentinels {
         Err(failed.unwrap_or_else(Error::timed_out))
     }
 
-    /// Starts the task that listens to the sentinels, unless it runs.
+    /// Starts the task that listens to the sentinels, unless it runs or a keeper listens.
     ///
-    /// While a keeper listens, that task would rest. A keeper must not start it: it would run on the keeper's thread.
+    /// The keeper must not start this task, which would then run on the keeper's thread.
     pub(super) fn keep_watch(self: &Arc<Self>) {
         if self.a_keeper_listens() {
             return;

@@ -126,7 +126,7 @@ impl StreamsApart {
                 Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
                 Err(e) if self.streams[at].late > HALVINGS => {
                     self.streams[at].late = HALVINGS;
-                    // If the server answers a small question, it is up, and the caller gives it more time. Else it is unreachable.
+                    // A server that answers a small question is up, and the caller gives it more time. Else it is unreachable.
                     let (keys, key, _) = after[at];
                     let mut conn = conn.clone();
                     let asked = last_entry(&mut conn, keys, key, "+");

@@ -27,7 +27,7 @@ impl Store {
         scripts::ENLIST.on_key(&keys::tasks(&self.prefix)).arg(task).call(conn).await.map(drop)
     }
 
-    /// Adds tasks that are missing: the node of the registry may have lost it, and nothing else.
+    /// Adds the tasks that the registry lacks. Its node may have lost the registry and nothing else.
     pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<()> {
         if tasks.is_empty() {
             return Ok(());

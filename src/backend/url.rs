@@ -157,7 +157,7 @@ const ESCAPED: &str =
 /// The parameters that hold a password.
 const SECRETS: [&str; 2] = ["pass", "sentinelPassword"];
 
-/// Parses a URL with these known parameters. Refuses every unknown part, since it would have no effect.
+/// Parses a URL with these known parameters. Refuses every unknown part, which would have no effect.
 fn read(text: &str, known: &[&str], fix: &str) -> Result<Url> {
     let refused = |rule: &str| bad(rule, &format!("{fix}; {ESCAPED}"));
     // Do not show the error of the parser, which may contain the text.

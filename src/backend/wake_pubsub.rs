@@ -96,8 +96,8 @@ impl WakeSubscription {
                             heard(&channel);
                         }
                     }
-                    // This was not requested: the slot has moved. The client may also have taken it for the answer to a
-                    // call.
+                    // No call asked for this: the slot has moved. The client may also have mistaken it for the answer
+                    // to a call.
                     PushKind::SUnsubscribe | PushKind::Disconnection => break,
                     _ => {}
                 }

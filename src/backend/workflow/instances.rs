@@ -23,7 +23,7 @@ pub(crate) struct FlowState {
     pub(crate) live: u64,
     pub(crate) open: u64,
     pub(crate) digest: String,
-    /// The first node that broke it, and its failure as JSON.
+    /// The first node whose failure fails or pauses the instance, and this failure as JSON.
     pub(crate) broken_by: Option<(u32, String)>,
     /// Its output as JSON, or why it did not complete, or who paused it; else empty.
     pub(crate) answer: Vec<u8>,

@@ -82,7 +82,7 @@ pub(crate) async fn audit(conn: &mut impl Connection, keys: &TaskKeys, age: Dura
     Ok((reply.texts()?, more > 0))
 }
 
-/// Puts each of the instances that is in no place into one, at most 200. Returns how many these were. Safe to repeat.
+/// Puts those of the instances that are in no place into one; at most 200. Returns how many. Safe to repeat.
 pub(crate) async fn place(conn: &mut impl Connection, keys: &TaskKeys, instances: &[String]) -> Result<u64> {
     scripts::FLOW_PLACE.on(keys).args(instances).answer(conn).await?.next()
 }
