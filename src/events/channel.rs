@@ -13,8 +13,8 @@ use super::stream_event::StreamEvent;
 use crate::backend::keys::Key;
 use crate::mutex::Mutex;
 
-/// How long a reader stays without listeners. Otherwise a caller that waits for one result after another would connect
-/// again for each.
+/// How long a reader stays without listeners. Otherwise, a caller that waits for one result after another would connect
+/// for each of them.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// An event and its number among all events of the channel, missed ones included. Without an event it only wakes

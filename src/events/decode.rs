@@ -395,9 +395,13 @@ mod tests {
             }
         };
         let id = made.as_str();
-        assert_eq!(waited(id, ""), Some(5000), "the id tells");
+        assert_eq!(waited(id, ""), Some(5000), "the id contains the time");
         assert_eq!(waited(id, &format!("{id} - 4000")), Some(1000), "it was delayed");
-        assert_eq!(waited("mine", &format!("mine {} 0", dispatched + 2000)), Some(3000), "the id does not tell");
+        assert_eq!(
+            waited("mine", &format!("mine {} 0", dispatched + 2000)),
+            Some(3000),
+            "a chosen id contains no time"
+        );
         assert_eq!(waited("mine", ""), None);
         assert_eq!(waited(id, &format!("{id} - 6000")), Some(0), "the clocks disagree");
         assert_eq!(waited(id, &format!("{id} {0} {0}", u64::MAX)), Some(0));

@@ -91,7 +91,7 @@ async fn read<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, sinc
         let Err(e) = reader.read_on().await;
         if !reader.broken {
             tracing::warn!(error = %e.chain(),
-                "events cannot be read; reading continues where it stopped when redis answers");
+                "events cannot be read; when redis answers again, reading continues where it stopped");
         }
         reader.broken = true;
         if channel.key == Key::Events {
@@ -128,7 +128,8 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 // Cluster nodes that refuse the call are reachable.
                 let is_answered = apart.has_answered || !conn.is_routed();
                 self.note_answer(&found, is_first, is_answered);
-                // On one server all streams are read together. In a cluster one may go back while others have events.
+                // On one server, a stream that went back is noticed when all are empty. In a cluster, look for one even while
+                // others have events.
                 let is_quiet = found.is_empty() && !is_first;
                 if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
                     store.steady_since(primary_epoch, self.find_gaps(&conn, &apart.away())).await?;
@@ -150,7 +151,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Finds out on a new connection where to read. Returns false if the last task was dropped meanwhile.
+    /// Finds, over a new connection, where to begin reading. Returns false if the last task was dropped meanwhile.
     async fn begin(&mut self, source: &Source, conn: &OwnConnection, primary_epoch: u64) -> Result<bool, Error> {
         learn_partitions(source, conn).await;
         let followed = source.followed();
