@@ -183,7 +183,8 @@ impl Context {
     /// this call runs twice. [`Context::fence`] guards what must not run twice.
     ///
     /// # Errors
-    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or did not answer. It is then retried as with `checkpoint`.
+    /// As [`Context::checkpoint`], and [`NoteError::Redis`] if Redis refused it or did not answer. It is then written later, as with
+    /// `checkpoint`.
     ///
     /// # Cancel safety
     /// Cancel safe: the checkpoint is kept, and is written soon.
@@ -193,7 +194,7 @@ impl Context {
             return told;
         }
         if !self.0.held.notes.has_checkpoint() {
-            // The keeper wrote it first. It may have learned then that the job is lost.
+            // The keeper wrote the checkpoint first, and may have learned that the job is lost.
             return told.and_then(|()| Ok(self.heartbeat()?));
         }
         if let Some(store) = &self.0.note_store

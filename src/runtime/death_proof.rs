@@ -120,7 +120,7 @@ fn checked(pid: &str) -> Option<String> {
     pid.parse::<u32>().ok().filter(|pid| *pid > 0).map(|pid| pid.to_string())
 }
 
-/// Even a `/proc` that hides the processes of others can be asked for one by its number.
+/// Whether no process has this pid. Asks the kernel: `/proc` may hide the processes of other users.
 #[cfg(target_os = "linux")]
 fn no_process(pid: &str) -> bool {
     let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) else { return false };

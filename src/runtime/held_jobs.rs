@@ -273,7 +273,7 @@ impl HeldJob {
         self.bells.rung.notify_one();
     }
 
-    /// Whether that was asked since the last call.
+    /// Whether such a heartbeat was requested since the last call.
     pub(crate) fn take_ring(&self) -> bool {
         self.rang.swap(false, Ordering::SeqCst)
     }
@@ -283,7 +283,7 @@ impl HeldJob {
         self.beaten.store(true, Ordering::SeqCst);
     }
 
-    /// The heartbeat that was sent at `sent` extended the lock.
+    /// Records that the heartbeat sent at `sent` extended the lock.
     pub(crate) fn extended(&self, sent: Moment) {
         self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
         // If this process was frozen while the answer was in transit, the answer says nothing about the present.

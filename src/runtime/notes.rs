@@ -69,23 +69,23 @@ impl Notes {
         })
     }
 
-    /// The checkpoint that is not written yet.
+    /// The checkpoint that Redis does not have yet, if any.
     pub(crate) fn last_checkpoint(&self) -> Option<String> {
         self.0.lock().checkpoint.as_ref().map(|(_, json)| json.to_string())
     }
 
-    /// The progress that is not written yet.
+    /// The progress that Redis does not have yet, if any.
     #[cfg(feature = "testing")]
     pub(crate) fn last_progress(&self) -> Option<String> {
         self.0.lock().progress.as_ref().map(|(_, json)| json.to_string())
     }
 
-    /// Whether a checkpoint is not written yet.
+    /// Whether there is a checkpoint that Redis does not have yet.
     pub(crate) fn has_checkpoint(&self) -> bool {
         self.0.lock().checkpoint.is_some()
     }
 
-    /// Redis has this note, or refused it. A newer one must still be written.
+    /// Records that Redis has this note, or refused it. A newer one must still be written.
     pub(crate) fn written(&self, note: &RunNote) {
         let mut latest = self.0.lock();
         if note.checkpoint.is_some() {

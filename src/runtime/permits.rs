@@ -89,7 +89,7 @@ impl TaskPermits<'_> {
         })
     }
 
-    /// Returns slots. ResultWaiters in the queue get them first.
+    /// Returns slots. Tasks in the queue get them first.
     pub(crate) fn give_back(self, count: usize) {
         self.worker.give_back(count);
         if let Some(task) = self.task {

@@ -69,8 +69,8 @@ pub(crate) struct WorkerShared {
     large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
     /// Whether answers to claims should be small.
     pub(crate) narrow: Narrow,
-    /// Whether every slot is held by a handler that waits for another job. Jobs that were claimed ahead must not wait
-    /// for it then.
+    /// Whether every slot is held by a handler that waits for another job. Jobs that were claimed ahead are then
+    /// handed back: a handler may be waiting for one of them.
     pub(crate) clogged: AtomicBool,
     pub(crate) is_keeper_gone: AtomicBool,
     /// Whether this worker was declared dead or replaced in Redis.
@@ -165,7 +165,7 @@ impl WorkerShared {
         self.succeeded.load(Ordering::SeqCst)
     }
 
-    /// Another worker waits for the name of this one, which then stops as after a signal.
+    /// Another worker waits for the exclusive name of this one. This worker then stops as after a signal.
     pub(crate) fn set_succeeded(&self) {
         self.succeeded.store(true, Ordering::SeqCst);
         self.stopping.cancel();

@@ -92,7 +92,7 @@ impl WorkerTally {
 pub struct WorkerStats {
     /// How often the process was frozen: stopped, on a paused machine, or without CPU time.
     pub standstills: u64,
-    /// For how long, in total.
+    /// For how long the process was frozen, in total.
     #[serde(rename = "stood_still_ms", serialize_with = "as_ms")]
     pub stood_still: Duration,
     /// For how long handlers have blocked the runtime, in total. A block is added when it is over.
@@ -118,15 +118,15 @@ pub struct TaskStats {
     pub beats: LatencySummary,
     /// Answered calls that report outcomes and claim jobs: how long the last try of each took.
     pub settles: LatencySummary,
-    /// How many outcomes those reported.
+    /// How many outcomes those calls reported.
     pub reported: u64,
-    /// How many jobs those claimed.
+    /// How many jobs those calls claimed.
     pub claimed: u64,
-    /// How often one was repeated.
+    /// How often such a call was repeated.
     pub repeated: u64,
     /// Finished sweeps of this worker. Each began an epoch.
     pub sweeps: u64,
-    /// Jobs that those decided about or that were recovered from dead workers of this host: how each stall was
+    /// Jobs that these sweeps decided about, or that were recovered from dead workers of this host: how each stall was
     /// detected, what was done, and how often.
     pub stalls: BTreeMap<StallReason, BTreeMap<StallAction, u64>>,
     /// Jobs that were taken from this worker while it ran them.

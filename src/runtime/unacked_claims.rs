@@ -1,4 +1,4 @@
-//! The claims of one task that are under way. Redis may have given us jobs for them that the driver does not know of yet.
+//! The claims of one task that are under way. Redis may have given us jobs that the driver does not know of yet.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl UnackedClaims {
         self.0.lock()[line] = Some(Claim { number, sent, kept: sent });
     }
 
-    /// Records that a heartbeat that was sent then named all jobs of the call.
+    /// Records that the heartbeat sent at `sent` named all jobs of the call.
     pub(crate) fn beaten(&self, line: usize, number: u64, sent: Moment) {
         if let Some(claim) = self.0.lock()[line].as_mut().filter(|claim| claim.number == number) {
             claim.kept = claim.kept.max(sent);
@@ -36,7 +36,7 @@ impl UnackedClaims {
         self.0.lock()[line].map(|claim| claim.kept)
     }
 
-    /// The jobs of this sequence's claim are recorded as held.
+    /// Drops the claim of this sequence: its jobs are recorded as held.
     pub(crate) fn taken_in(&self, line: usize) {
         self.0.lock()[line] = None;
     }
