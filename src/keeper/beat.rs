@@ -126,7 +126,7 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
             Err(e) => keeper.failed_at("declare", task.of(), &e),
         }
     } else {
-        // If the answer of the call that declared it was lost.
+        // Ends the incident of a declaration whose answer was lost, too.
         keeper.answered("declare", task.of());
     }
     Ok(route)

@@ -105,7 +105,7 @@ async fn over_new(
     let place = keeper.place_of(watch);
     let (mut conn, mut number) = keeper.connect(place, own.load(Ordering::SeqCst).max(newest)).await?;
     if number == own.load(Ordering::SeqCst) {
-        // Our own connection has come up meanwhile, but may be silent.
+        // This is our own connection, made meanwhile. It may not answer.
         (conn, number) = keeper.connect(place, number).await?;
     }
     let answer = keeper.steady(number, round.over(&conn)).await;

@@ -26,7 +26,7 @@ pub(super) enum Part {
         /// Heartbeat mode Manual: jobs whose handlers were silent.
         asked: Vec<Arc<HeldJob>>,
     },
-    /// All jobs that a claim was given, by its record.
+    /// All jobs that Redis gave out for a claim, according to its record of the call.
     Claim { line: usize, number: u64 },
 }
 
@@ -171,7 +171,7 @@ impl<'a> HeartbeatRound<'a> {
         }
     }
 
-    /// Keeps the handlers' signs of life that were not delivered for the next heartbeat.
+    /// Keeps the signs of life of handlers that were not delivered, so that the next heartbeat sends them.
     pub(super) fn end(&self) {
         for (part, answered) in &self.parts {
             if let (Part::Jobs { extend, .. }, false) = (part, answered.load(Ordering::SeqCst)) {

@@ -21,7 +21,7 @@ const APART: Duration = Duration::from_secs(1);
 /// How many bytes of the server's refusal are stored.
 const DENIED_BYTES: usize = 300;
 
-/// Announces the worker, whatever else happens.
+/// Announces the worker again and again, also after failures.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
     let mut listed = clock::now();

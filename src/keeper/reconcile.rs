@@ -104,7 +104,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         }
         known.take(&host, &worker, said);
     }
-    // They hold nothing of a task that they never worked, and nothing may be written for it.
+    // A dead worker holds no job of a task that it never worked. Write nothing for such a task.
     let tasks = keeper.watches.iter().map(|watch| {
         let worked = |tasks: &[String]| tasks.iter().any(|name| **name == *watch.task.name);
         let its = dead.iter().filter(|(.., tasks)| worked(tasks));

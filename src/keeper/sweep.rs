@@ -47,8 +47,8 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness.lock().broken(clock::now(), DetectorReset::SweepRefused);
                     watch.task.rights.heard(&e);
-                    // The next sweep may be an interval away; a heartbeat shows sooner that a short fault is over. So
-                    // do not report those.
+                    // Do not report a short fault here: the next sweep may be an interval away, and a heartbeat shows
+                    // sooner that the fault is over.
                     if !e.is_retryable() {
                         keeper.failed_at("sweep", watch.task.of(), &e);
                     }

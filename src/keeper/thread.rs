@@ -10,7 +10,7 @@ use crate::clock;
 use crate::runtime::shared::{KeeperEnd, WorkerShared};
 use crate::runtime::task::TaskRuntime;
 
-/// Starts the thread. It ends when `end` tells it to, and drops `alive` however it ends.
+/// Starts the thread. It ends when `end` requests it, and drops `alive` however it ends.
 pub(crate) fn start(
     worker: Arc<WorkerShared>,
     tasks: &[Arc<TaskRuntime>],
