@@ -15,8 +15,8 @@ pub const SERVER_VARIABLE: &str = "HEARTLINE_REDIS_SERVER";
 /// How many ports are tried.
 pub(super) const PORTS_TRIED: u32 = 20;
 
-/// Below the ports that systems assign to outgoing connections, as is the cluster bus 10,000 above. So a stopped server does not lose its
-/// port.
+/// Systems assign higher ports to outgoing connections, so a stopped server does not lose its port. This is also true of the cluster bus,
+/// 10,000 above.
 const PORTS: std::ops::Range<u16> = 12_000..22_000;
 
 pub(super) fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
