@@ -42,7 +42,7 @@ impl Flags {
     /// The worker shuts down; the handler may continue for the grace period.
     pub(crate) const SHUTTING_DOWN: Flags = Flags(1 << 6);
     /// The handler got `Frozen`. If it then returns an error, that is not its fault.
-    pub(crate) const TOLD_FROZEN: Flags = Flags(1 << 7);
+    pub(crate) const GOT_FROZEN: Flags = Flags(1 << 7);
     /// The handler ended; its outcome waits for an answer.
     pub(crate) const FINISHED: Flags = Flags(1 << 8);
     /// The job is lost or cancelled.
@@ -346,12 +346,12 @@ impl HeldJob {
         }
         let last_tick = Moment::from_millis(self.last_tick.load(Ordering::SeqCst));
         if flags.intersects(Flags::FROZEN) || self.slept_through_deadline(last_tick, now) {
-            self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::TOLD_FROZEN.0));
+            self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::GOT_FROZEN.0));
             self.ring();
             return Err(Interrupted::Frozen);
         }
         // The handler continues after it got `Frozen`, so a later error is its own.
-        self.clear(Flags::TOLD_FROZEN);
+        self.clear(Flags::GOT_FROZEN);
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
         }

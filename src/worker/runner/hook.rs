@@ -63,7 +63,7 @@ fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u3
 fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolved, task: &TaskRuntime) -> Disposition {
     let flags = held.flags();
     let not_its_fault =
-        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
+        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::GOT_FROZEN);
     match ended {
         HandlerEnd::Returned(Ok(_)) => Disposition::Hooked(None),
         HandlerEnd::Dropped => Disposition::Requeue,

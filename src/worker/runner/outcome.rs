@@ -25,7 +25,7 @@ pub(super) fn outcome(
 ) -> Disposition {
     let flags = held.flags();
     let not_its_fault =
-        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
+        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::GOT_FROZEN);
     let (code, message, retry_after, fatal) = match ended {
         HandlerEnd::Returned(Ok(Some(value))) if held.id.is_of_workflow() && value.len() > NODE_LIMIT => {
             let what =
