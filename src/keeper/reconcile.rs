@@ -79,7 +79,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         keeper.log.line(move || {
             tracing::info!(%worker_id, successor = %Escaped(&successor), "another worker took the name of this one; it stops");
         });
-        keeper.worker.set_succeeded();
+        keeper.worker.set_has_successor();
     }
     let Some(host) = Host::look(&own_presence) else { return Ok(()) };
     let listed = keeper.housekeeping_call(async |conn| store.of_boot(conn, host.boot_id(), MOST).await).await?;

@@ -76,7 +76,7 @@ pub(crate) struct WorkerShared {
     /// Whether this worker was declared dead or replaced in Redis.
     replaced: AtomicBool,
     /// Whether another worker took the exclusive name of this one and asked it to stop.
-    succeeded: AtomicBool,
+    has_successor: AtomicBool,
     pub(crate) slots: Permits,
     pub(crate) workflow_queue: WorkflowQueue,
     pub(crate) flow_rights: Rights,
@@ -116,7 +116,7 @@ impl WorkerShared {
             clogged: AtomicBool::new(false),
             is_keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
-            succeeded: AtomicBool::new(false),
+            has_successor: AtomicBool::new(false),
             slots: Permits::new(max_jobs),
             workflow_queue: WorkflowQueue::default(),
             flow_rights: Rights::at(0),
@@ -161,13 +161,13 @@ impl WorkerShared {
         self.hurry.cancel();
     }
 
-    pub(crate) fn is_succeeded(&self) -> bool {
-        self.succeeded.load(Ordering::SeqCst)
+    pub(crate) fn has_successor(&self) -> bool {
+        self.has_successor.load(Ordering::SeqCst)
     }
 
     /// Another worker waits for the exclusive name of this one. This worker then stops as after a signal.
-    pub(crate) fn set_succeeded(&self) {
-        self.succeeded.store(true, Ordering::SeqCst);
+    pub(crate) fn set_has_successor(&self) {
+        self.has_successor.store(true, Ordering::SeqCst);
         self.stopping.cancel();
     }
 }

@@ -181,7 +181,7 @@ impl Supervisor {
                     "stopped, with jobs left; the sweep of another worker recovers them");
             }
         }
-        if worker.is_replaced() || worker.is_succeeded() && broken.is_none() {
+        if worker.is_replaced() || worker.has_successor() && broken.is_none() {
             return StopReason::Replaced { left: left.unwrap_or_default() };
         }
         match (broken, left) {
