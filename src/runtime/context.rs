@@ -217,7 +217,7 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, NoteError> {
-        let own = self.0.held.notes.last_checkpoint();
+        let own = self.0.held.notes.unwritten_checkpoint();
         let json = match (own, &self.0.note_store) {
             (Some(json), _) => Some(json),
             (None, Some(store)) => store.stored(Key::Checkpoint, self.id()).await?.map(|stored| stored.json),

@@ -70,13 +70,13 @@ impl Notes {
     }
 
     /// The checkpoint that Redis does not have yet, if any.
-    pub(crate) fn last_checkpoint(&self) -> Option<String> {
+    pub(crate) fn unwritten_checkpoint(&self) -> Option<String> {
         self.0.lock().checkpoint.as_ref().map(|(_, json)| json.to_string())
     }
 
     /// The progress that Redis does not have yet, if any.
     #[cfg(feature = "testing")]
-    pub(crate) fn last_progress(&self) -> Option<String> {
+    pub(crate) fn unwritten_progress(&self) -> Option<String> {
         self.0.lock().progress.as_ref().map(|(_, json)| json.to_string())
     }
 

@@ -195,14 +195,14 @@ impl TestContext {
     /// The last checkpoint, as JSON.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<String> {
-        self.0.held.notes.last_checkpoint()
+        self.0.held.notes.unwritten_checkpoint()
     }
 
     /// The last progress that the handler reported with [`Context::progress`].
     #[must_use]
     pub fn progress(&self) -> Option<JobProgress> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.0.held.notes.last_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
+        self.0.held.notes.unwritten_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
     }
 
     /// The context. All contexts of one test context share one job: each sees every change to it.
