@@ -215,7 +215,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let waiters = &self.channel.source.waiters;
         if is_answered && std::mem::take(&mut self.broken) {
             self.pauses.reset();
-            waiters.look_for_all();
+            waiters.poll_all();
         }
         if is_answered && self.channel.key == Key::Events {
             waiters.set_flowing(true);
@@ -298,7 +298,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             tracing::warn!(task = %position.name, "the event stream went back; events may have been missed");
             (position.last_id, position.total) = (last.id, total);
             self.channel.missed(self.reader, missed);
-            self.channel.source.waiters.look_for_all();
+            self.channel.source.waiters.poll_all();
         }
         Ok(())
     }
@@ -311,11 +311,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let (missed, events) = read_entry(position, entry);
             if self.channel.key == Key::Events {
                 if missed > 0 {
-                    self.channel.source.waiters.look_for_all();
+                    self.channel.source.waiters.poll_all();
                 }
                 for event in &events {
                     if let StreamEvent::Job(event) = event {
-                        self.channel.source.waiters.tell(event);
+                        self.channel.source.waiters.event_arrived(event);
                     }
                 }
             }

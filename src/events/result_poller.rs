@@ -58,7 +58,7 @@ pub(super) struct ResultWaiters {
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
     /// Signals that a poll is due sooner than planned.
     changed: Notify,
-    has_looker: AtomicBool,
+    has_poller: AtomicBool,
     /// Whether the reader of events is connected.
     flowing: AtomicBool,
     /// How often in a row a read was late. Each next read gets twice the time and reads half as much.
@@ -80,11 +80,11 @@ pub(super) struct Waiting {
     pub(super) id: JobId,
     state: Mutex<WaitState>,
     /// Signals that the job has ended, that the event of its end has arrived, or that the polling or reading task has ended.
-    pub(super) told: Notify,
+    pub(super) notice: Notify,
 }
 
 struct WaitState {
-    next_look: Instant,
+    next_poll: Instant,
     pause: Duration,
     seen: bool,
     found: Option<Arc<Result<End, Error>>>,
@@ -111,7 +111,7 @@ impl Waiting {
 
     fn found(&self, end: Arc<Result<End, Error>>) {
         self.state.lock().found = Some(end);
-        self.told.notify_one();
+        self.notice.notify_one();
     }
 }
 
@@ -121,7 +121,7 @@ impl ResultWaiters {
             store,
             all: Mutex::default(),
             changed: Notify::new(),
-            has_looker: AtomicBool::new(false),
+            has_poller: AtomicBool::new(false),
             flowing: AtomicBool::new(false),
             late: AtomicU32::new(0),
             closings: Mutex::default(),
@@ -131,14 +131,14 @@ impl ResultWaiters {
     }
 
     /// Polls for the end of a job from now on, until [`ResultWaiters::forget`].
-    pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
-        let state = WaitState { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
+    pub(super) fn poll_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
+        let state = WaitState { next_poll: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
         let waiting = Arc::new(Waiting {
             task: Arc::clone(task),
             keys: Arc::clone(keys),
             id: id.clone(),
             state: Mutex::new(state),
-            told: Notify::new(),
+            notice: Notify::new(),
         });
         self.all.lock().entry(id.clone()).or_default().push(Arc::clone(&waiting));
         self.changed.notify_waiters();
@@ -157,7 +157,7 @@ impl ResultWaiters {
     }
 
     /// Handles an event that ends or removes a job.
-    pub(super) fn tell(&self, event: &Event) {
+    pub(super) fn event_arrived(&self, event: &Event) {
         if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
             return;
         }
@@ -167,17 +167,17 @@ impl ResultWaiters {
             if event.is_terminal() {
                 state.event = Some(event.clone());
             }
-            state.next_look = Instant::now();
+            state.next_poll = Instant::now();
             drop(state);
-            waiting.told.notify_one();
+            waiting.notice.notify_one();
             self.changed.notify_waiters();
         }
     }
 
     /// Polls for all jobs now: events may have been missed.
-    pub(super) fn look_for_all(&self) {
+    pub(super) fn poll_all(&self) {
         let now = Instant::now();
-        self.all.lock().values().flatten().for_each(|waiting| waiting.state.lock().next_look = now);
+        self.all.lock().values().flatten().for_each(|waiting| waiting.state.lock().next_poll = now);
         self.changed.notify_waiters();
     }
 
@@ -186,22 +186,22 @@ impl ResultWaiters {
     }
 
     /// Starts the polling task, unless it runs.
-    pub(super) fn see_to_a_looker(self: &Arc<Self>) {
+    pub(super) fn ensure_poller(self: &Arc<Self>) {
         let Some(runtime) = self.store.runtime().handle() else { return };
-        if !self.has_looker.swap(true, Ordering::SeqCst) {
+        if !self.has_poller.swap(true, Ordering::SeqCst) {
             let poller = ResultPoller(Arc::clone(self));
-            runtime.spawn(async move { poller.0.look().await });
+            runtime.spawn(async move { poller.0.poll().await });
         }
     }
 
     /// Wakes all callers. They start tasks again that have ended.
     pub(super) fn wake_all(&self) {
-        self.all.lock().values().flatten().for_each(|waiting| waiting.told.notify_one());
+        self.all.lock().values().flatten().for_each(|waiting| waiting.notice.notify_one());
     }
 
     /// Polls until no caller waits. Each task, and each partition, is polled separately: in a cluster its node may be unreachable.
-    async fn look(&self) {
-        let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
+    async fn poll(&self) {
+        let (mut polls, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
             // Subscribe before polling, so that no signal is missed.
             let changed = self.changed.notified();
@@ -214,8 +214,8 @@ impl ResultWaiters {
                     .values()
                     .flatten()
                     .filter(|waiting| waiting.state.lock().found.is_none() && !busy.contains(&waiting.table()))
-                    .partition(|waiting| waiting.state.lock().next_look <= Instant::now());
-                let next = later.iter().map(|waiting| waiting.state.lock().next_look).min();
+                    .partition(|waiting| waiting.state.lock().next_poll <= Instant::now());
+                let next = later.iter().map(|waiting| waiting.state.lock().next_poll).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
             // Each job is read once, however many callers wait for it.
@@ -226,18 +226,18 @@ impl ResultWaiters {
             }
             for (table, of_table) in by_table {
                 busy.insert(table.clone());
-                looks.push(async move {
+                polls.push(async move {
                     let _turn = if self.store.is_cluster() { None } else { Some(self.turn.lock().await) };
                     let groups: Vec<Group> = of_table.values().collect();
                     for some in groups.chunks(LOOK_BATCH) {
-                        self.look_for(some).await;
+                        self.poll_some(some).await;
                     }
                     table
                 });
             }
             let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
             tokio::select! {
-                Some(table) = looks.next() => {
+                Some(table) = polls.next() => {
                     busy.remove(&table);
                 }
                 () = tokio::time::sleep_until(until) => {}
@@ -247,7 +247,7 @@ impl ResultWaiters {
     }
 
     /// Polls some jobs of one table, and reports what it finds to their callers.
-    async fn look_for(&self, some: &[Group<'_>]) {
+    async fn poll_some(&self, some: &[Group<'_>]) {
         let asked_at = Instant::now();
         match self.find_ends(some).await {
             Ok(events) => {
@@ -256,9 +256,9 @@ impl ResultWaiters {
                 for waiting in some.iter().copied().flatten() {
                     let mut state = waiting.state.lock();
                     // Another poll was requested during this one, which may have come too early to see the end.
-                    if state.found.is_none() && state.next_look <= asked_at {
+                    if state.found.is_none() && state.next_poll <= asked_at {
                         state.seen = true;
-                        state.next_look = Instant::now() + state.pause;
+                        state.next_poll = Instant::now() + state.pause;
                         state.pause = (state.pause * 3 / 2).min(longest);
                     }
                 }
@@ -266,7 +266,7 @@ impl ResultWaiters {
             Err(e) if e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; will retry");
                 let next = Instant::now() + FIRST_PAUSE;
-                some.iter().copied().flatten().for_each(|waiting| waiting.state.lock().next_look = next);
+                some.iter().copied().flatten().for_each(|waiting| waiting.state.lock().next_poll = next);
             }
             Err(e) => {
                 for waiting in some.iter().copied().flatten().filter(|waiting| waiting.state.lock().found.is_none()) {
@@ -293,10 +293,10 @@ impl ResultWaiters {
         let large = if self.narrow.is_on() { NARROW_BYTES } else { LARGE };
         for (group, job) in some.iter().copied().zip(&looked.jobs) {
             match job {
-                None => tell(group, End::Gone { seen: group.iter().any(|waiting| waiting.state.lock().seen) }),
-                Some((JobState::Completed, 0)) => tell(group, End::Completed(None)),
+                None => report(group, End::Gone { seen: group.iter().any(|waiting| waiting.state.lock().seen) }),
+                Some((JobState::Completed, 0)) => report(group, End::Completed(None)),
                 Some((JobState::Completed, bytes)) if *bytes > large => {
-                    tell(group, End::Completed(Some(Payload::Apart(*bytes))));
+                    report(group, End::Completed(Some(Payload::Apart(*bytes))));
                 }
                 Some((JobState::Completed, bytes)) => values.push((group, *bytes)),
                 Some((state, _)) if state.is_terminal() => failures.push((group, *state)),
@@ -317,7 +317,7 @@ impl ResultWaiters {
             for ((group, _), value) in batch.iter().zip(read) {
                 // If a value existed before, it was removed together with its job.
                 let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
-                tell(group, value.unwrap_or(End::Gone { seen: true }));
+                report(group, value.unwrap_or(End::Gone { seen: true }));
             }
             values = rest;
         }
@@ -328,7 +328,7 @@ impl ResultWaiters {
                 let snoozes = Snoozes::default();
                 let job = StoredJob { state: *state, failed_attempts, stalled_count, error, snoozes };
                 let is_gone = job.error.is_empty();
-                tell(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
+                report(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
             }
         }
         Ok(looked.events.unwrap_or(true))
@@ -366,7 +366,7 @@ struct ResultPoller(Arc<ResultWaiters>);
 
 impl Drop for ResultPoller {
     fn drop(&mut self) {
-        self.0.has_looker.store(false, Ordering::SeqCst);
+        self.0.has_poller.store(false, Ordering::SeqCst);
         // A caller that has come meanwhile starts another one.
         self.0.wake_all();
     }
@@ -376,7 +376,7 @@ impl Drop for ResultPoller {
 type Group<'a> = &'a Vec<Arc<Waiting>>;
 
 /// Reports to all callers of a job how it ended.
-fn tell(group: Group<'_>, end: End) {
+fn report(group: Group<'_>, end: End) {
     let end = Arc::new(Ok(end));
     group.iter().for_each(|waiting| waiting.found(Arc::clone(&end)));
 }

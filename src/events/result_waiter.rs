@@ -26,7 +26,7 @@ impl ResultWaiter {
         id: &JobId,
         listener: Option<Listener<Event>>,
     ) -> ResultWaiter {
-        ResultWaiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
+        ResultWaiter { waiting: waiters.poll_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
     }
 
     /// Waits until the job has ended, or turns out not to exist.
@@ -38,14 +38,14 @@ impl ResultWaiter {
     /// Cancel safe.
     pub(crate) async fn end(&self) -> Result<End, Error> {
         loop {
-            self.waiters.see_to_a_looker();
+            self.waiters.ensure_poller();
             if let Some(listener) = &self.listener {
                 listener.start();
             }
             if let Some(found) = self.waiting.end() {
                 return found;
             }
-            self.waiting.told.notified().await;
+            self.waiting.notice.notified().await;
         }
     }
 
@@ -54,15 +54,15 @@ impl ResultWaiter {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn event(&self, time: Duration) -> Option<Event> {
-        let told = async {
+        let arrived = async {
             loop {
                 if let Some(event) = self.waiting.event() {
                     return event;
                 }
-                self.waiting.told.notified().await;
+                self.waiting.notice.notified().await;
             }
         };
-        tokio::time::timeout(time, told).await.ok()
+        tokio::time::timeout(time, arrived).await.ok()
     }
 
     /// Whether it also waits for events.
