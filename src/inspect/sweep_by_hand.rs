@@ -117,7 +117,7 @@ impl<'a> SweepByHand<'a> {
                 if snapshot && is_idle && std::mem::take(&mut self.may_watch_again) {
                     // Jobs of workers that died since the previous snapshot are silent from this one on.
                     (self.epoch, self.batch) = (epoch, 0);
-                    self.witness.told(clock::now(), epoch, interval);
+                    self.witness.sweep_answered(clock::now(), epoch, interval);
                     return Ok(false);
                 }
                 self.batch += 1;
@@ -129,7 +129,7 @@ impl<'a> SweepByHand<'a> {
                 Ok(true)
             }
             Ok(SweepReply::Early { epoch, interval }) => {
-                self.witness.told(clock::now(), epoch, interval);
+                self.witness.sweep_answered(clock::now(), epoch, interval);
                 Ok(false)
             }
             Ok(SweepReply::Undeclared) => Err(undeclared()),

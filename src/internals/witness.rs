@@ -29,8 +29,8 @@ impl SimulatedWitness {
         self.0.broken(Moment::from_millis(now_ms), witness::DetectorReset::ConnectionLost);
     }
 
-    pub fn told(&mut self, now_ms: u64, epoch: u64, interval_ms: u64) {
-        self.0.told(Moment::from_millis(now_ms), epoch, Duration::from_millis(interval_ms));
+    pub fn sweep_answered(&mut self, now_ms: u64, epoch: u64, interval_ms: u64) {
+        self.0.sweep_answered(Moment::from_millis(now_ms), epoch, Duration::from_millis(interval_ms));
     }
 
     /// The epoch, and for how many milliseconds it was watched, if a sweep is allowed.

@@ -33,7 +33,7 @@ pub(super) async fn over_any_route(
 ) -> Result<Route, Error> {
     let (period, interval) = (watch.task.beat_period(), watch.task.options.interval);
     // A slow link still works, so give it more time.
-    let patience = cadence::first_road(interval, watch.pass.lock().round_trip());
+    let first_wait = cadence::first_wait(interval, watch.pass.lock().round_trip());
     let number = AtomicU64::new(0);
     // The connections of other tasks may be as dead as ours.
     let newest = keeper.newest_number();
@@ -41,11 +41,11 @@ pub(super) async fn over_any_route(
         let (conn, its_number) = keeper.line(watch).await?;
         number.store(its_number, Ordering::SeqCst);
         let answer = keeper.steady(its_number, round.over(&conn)).await;
-        answer.inspect(|()| watch.beaten_over(&conn)).inspect_err(|e| keeper.failed(watch, its_number, e))
+        answer.inspect(|()| watch.answered_over(&conn)).inspect_err(|e| keeper.failed(watch, its_number, e))
     };
     tokio::pin!(own);
     let mut failure = None;
-    match tokio::time::timeout(patience, &mut own).await {
+    match tokio::time::timeout(first_wait, &mut own).await {
         Ok(Ok(())) => return Ok(Route::Own),
         // A server that is not ready or refuses may be the wrong one; a new connection may lead to another.
         Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
@@ -68,7 +68,7 @@ pub(super) async fn over_any_route(
             answer = &mut new, if new_open => match answer {
                 Ok(line) => {
                     watch.give_up(number.load(Ordering::SeqCst));
-                    watch.beaten_over(&line.0);
+                    watch.answered_over(&line.0);
                     *watch.line.lock() = Some(line);
                     return Ok(Route::New);
                 }

@@ -97,7 +97,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
                         tell(keeper, watch, silence, job);
                     }
                     watch.pass.lock().swept(cursor, left);
-                    watch.witness.lock().told(clock::now(), epoch, interval);
+                    watch.witness.lock().sweep_answered(clock::now(), epoch, interval);
                     if snapshot {
                         task.tally().sweeps.add(1);
                         if all_parked > 0 {
@@ -113,7 +113,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
                     }
                 }
                 SweepReply::Moved { epoch, interval } | SweepReply::Early { epoch, interval } => {
-                    watch.witness.lock().told(clock::now(), epoch, interval);
+                    watch.witness.lock().sweep_answered(clock::now(), epoch, interval);
                     return Ok(());
                 }
                 SweepReply::Undeclared => {

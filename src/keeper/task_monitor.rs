@@ -52,9 +52,9 @@ impl TaskMonitor {
     }
 
     /// A heartbeat was answered over this connection.
-    pub(super) fn beaten_over(&self, conn: &OwnConnection) {
+    pub(super) fn answered_over(&self, conn: &OwnConnection) {
         let line = conn.line_to(self.task.keys.get(Key::Meta));
-        self.witness.lock().beaten_over(clock::now(), line);
+        self.witness.lock().answered_over(clock::now(), line);
     }
 
     /// The connection to the server that answered the last heartbeat, for calls that must reach the same server.

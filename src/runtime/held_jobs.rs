@@ -311,9 +311,9 @@ impl HeldJob {
         if now.after(cadence::risk_notice(self.guard.interval)) >= self.deadline() {
             // In Manual mode the handler may just be silent, and the sweep may take the job. But a sign of life that
             // was not sent yet is not silence: it gets half of the remaining time.
-            let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
-                && now.after(cadence::untold_risk_notice(self.guard.interval)) >= self.deadline();
-            let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
+            let is_unsent = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
+                && now.after(cadence::unsent_risk_notice(self.guard.interval)) >= self.deadline();
+            let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !is_unsent;
             let give_up = self.guard.on_risk == OnLockRisk::Cancel && !silent;
             self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
             return !flags.intersects(Flags::AT_RISK);

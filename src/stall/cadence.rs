@@ -22,7 +22,7 @@ pub(crate) fn stale_beat(interval: Duration) -> Duration {
 
 /// How long a heartbeat waits for its answer before it also uses other connections. At least a tenth of the interval;
 /// on a slow connection up to a sixth, which leaves a third of the interval to open another.
-pub(crate) fn first_road(interval: Duration, round_trip: Duration) -> Duration {
+pub(crate) fn first_wait(interval: Duration, round_trip: Duration) -> Duration {
     (round_trip * 2).clamp(interval / 10, interval / 6)
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn risk_notice(interval: Duration) -> Duration {
 }
 
 /// The same for a handler whose sign of life could not be delivered: half of the time.
-pub(crate) fn untold_risk_notice(interval: Duration) -> Duration {
+pub(crate) fn unsent_risk_notice(interval: Duration) -> Duration {
     interval / 20
 }
 
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn a_heartbeat_has_time_for_a_new_connection() {
         for interval in INTERVALS {
-            let slow_line = first_road(interval, interval);
-            assert!(slow_line + beat_period(interval) <= interval / 2);
-            assert!(first_road(interval, Duration::ZERO) < slow_line);
+            let slow_link = first_wait(interval, interval);
+            assert!(slow_link + beat_period(interval) <= interval / 2);
+            assert!(first_wait(interval, Duration::ZERO) < slow_link);
             // A slow heartbeat is detected before its period is over.
             assert!(slow_beat(interval) < beat_period(interval));
         }
@@ -152,9 +152,9 @@ mod tests {
     fn the_keeper_ticks_often_enough_to_tell_sleep_from_silence() {
         for interval in INTERVALS {
             let tick = tick_pause(interval);
-            assert!(tick * 2 <= asleep_after(interval) && tick * 2 <= untold_risk_notice(interval));
+            assert!(tick * 2 <= asleep_after(interval) && tick * 2 <= unsent_risk_notice(interval));
             assert!(tick * 4 <= standstill(interval));
-            assert!(untold_risk_notice(interval) < risk_notice(interval));
+            assert!(unsent_risk_notice(interval) < risk_notice(interval));
         }
     }
 
@@ -162,8 +162,8 @@ mod tests {
     fn an_urgent_heartbeat_of_a_handler_arrives_in_time() {
         for interval in INTERVALS {
             // Requested at the latest moment, it waits for its turn and for one attempt over both connections.
-            let told = rings_after(interval) + extra_beat_pause(interval) + first_road(interval, interval);
-            assert!(told < interval - risk_notice(interval));
+            let arrives = rings_after(interval) + extra_beat_pause(interval) + first_wait(interval, interval);
+            assert!(arrives < interval - risk_notice(interval));
             assert!(longest_beat_pause(interval) * 2 <= beat_period(interval));
         }
     }

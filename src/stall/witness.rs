@@ -56,7 +56,7 @@ pub(crate) struct Witness {
     /// How often each cause broke it.
     breaks: [u64; DetectorReset::ALL.len()],
     /// The connection over which the last heartbeat was answered.
-    line: Option<u64>,
+    connection: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ impl Witness {
             period,
             last_break: None,
             breaks: [0; DetectorReset::ALL.len()],
-            line: None,
+            connection: None,
         }
     }
 
@@ -93,16 +93,16 @@ impl Witness {
     }
 
     /// A heartbeat was answered over this connection. A different one may lead to another server, or to a restarted one.
-    pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
-        let before = std::mem::replace(&mut self.line, line);
-        if line.is_none() || before.is_some_and(|before| Some(before) != line) {
+    pub(crate) fn answered_over(&mut self, now: Moment, connection: Option<u64>) {
+        let before = std::mem::replace(&mut self.connection, connection);
+        if connection.is_none() || before.is_some_and(|before| Some(before) != connection) {
             self.broken(now, DetectorReset::ConnectionLost);
         }
     }
 
     /// Whether the last heartbeat was answered over this connection, so that the watch was at its server.
-    pub(crate) fn is_of(&self, line: Option<u64>) -> bool {
-        line.is_some() && self.line == line
+    pub(crate) fn is_of(&self, connection: Option<u64>) -> bool {
+        connection.is_some() && self.connection == connection
     }
 
     pub(crate) fn next_beat_at(&mut self, at: Moment) {
@@ -147,7 +147,7 @@ impl Witness {
     }
 
     /// A sweep returned the epoch and interval in force.
-    pub(crate) fn told(&mut self, now: Moment, epoch: u64, interval: Duration) {
+    pub(crate) fn sweep_answered(&mut self, now: Moment, epoch: u64, interval: Duration) {
         match &mut self.note {
             Some(note) if note.epoch == epoch => note.interval = interval,
             _ => self.note = Some(Note { epoch, interval, since: now }),
@@ -208,17 +208,17 @@ mod tests {
     #[test]
     fn a_heartbeat_over_another_connection_restarts_the_watch() {
         let mut witness = watching();
-        witness.beaten_over(at(1000), Some(1));
+        witness.answered_over(at(1000), Some(1));
         assert!(witness.is_of(Some(1)) && !witness.is_of(Some(2)) && !witness.is_of(None));
-        for (ms, line) in [(2000, Some(1)), (3000, Some(2)), (4000, Some(2)), (5000, Some(2))] {
-            witness.beaten_over(at(ms), line);
+        for (ms, connection) in [(2000, Some(1)), (3000, Some(2)), (4000, Some(2)), (5000, Some(2))] {
+            witness.answered_over(at(ms), connection);
             witness.beat_answered(at(ms), at(ms), 7, 3 * SECOND);
         }
         assert_eq!((witness.may_sweep(at(5999)), witness.is_of(Some(1))), (None, false));
-        witness.beaten_over(at(6000), Some(2));
+        witness.answered_over(at(6000), Some(2));
         witness.beat_answered(at(6000), at(6000), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(6000)), Some((7, 3 * SECOND)));
-        witness.beaten_over(at(6500), None);
+        witness.answered_over(at(6500), None);
         assert_eq!((witness.may_sweep(at(6500)), witness.is_of(None)), (None, false));
     }
 

@@ -137,7 +137,7 @@ impl World {
                 worker.witness.broken(now);
                 return;
             }
-            worker.witness.told(now, text(1).parse().unwrap(), text(2).parse().unwrap());
+            worker.witness.sweep_answered(now, text(1).parse().unwrap(), text(2).parse().unwrap());
             if done {
                 return;
             }
