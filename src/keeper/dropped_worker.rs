@@ -38,15 +38,15 @@ pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
         tracing::warn!(%worker_id, held, "the worker was dropped while it ran; its jobs are handed back");
     });
     let tasks: Vec<_> = keeper.watches.iter().map(|watch| hand_back(keeper, watch)).collect();
-    futures_util::future::join_all(tasks).await.into_iter().all(|told| told)
+    futures_util::future::join_all(tasks).await.into_iter().all(|handed_back| handed_back)
 }
 
 /// Records in Redis that the worker has stopped, once nothing of it can write any more.
-pub(super) async fn end(keeper: &Keeper, told: bool) {
+pub(super) async fn end(keeper: &Keeper, handed_back: bool) {
     let worker = &keeper.worker;
     // No driver reads them any more.
     worker.news.clear();
-    if told {
+    if handed_back {
         let tasks = keeper.watches.iter().map(|watch| &watch.task);
         let named: Vec<_> = tasks.map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
         let goodbye = async {
@@ -57,7 +57,7 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
         let _ = shared::farewell(goodbye).await;
     }
     let worker_id = worker.id.clone();
-    keeper.log.line(move || tracing::info!(%worker_id, told, "stopped"));
+    keeper.log.line(move || tracing::info!(%worker_id, handed_back, "stopped"));
 }
 
 /// Hands back the jobs of one task. Returns whether Redis answered for all of them.
@@ -89,7 +89,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     rest.retain(|report| reported.insert(report.fence));
     let unreported = task.held.all().into_iter().filter(|held| reported.insert(held.fence));
     rest.extend(unreported.map(|held| Report::requeue(held.id.clone(), held.fence)));
-    // As in a shutdown: each call puts its jobs in front of earlier ones, so the oldest ends up in front.
+    // Newest first, as in a shutdown: each call puts its jobs in front of those of earlier calls.
     rest.sort_unstable_by_key(|report| report.fence);
     let (large, mut small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|report| report.bytes() > LARGE);
     while !small.is_empty() {
@@ -100,14 +100,14 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
         }
     }
     // Large outcomes last: if the server refuses one or takes long, only that one is left to the sweep.
-    let mut told = true;
+    let mut handed_back = true;
     if let Some(reports) = last {
-        told &= own.settle(LARGE_LINE, &reports).await.is_some();
+        handed_back &= own.settle(LARGE_LINE, &reports).await.is_some();
     }
     for report in large {
-        told &= own.report(LARGE_LINE, &[report]).await;
+        handed_back &= own.report(LARGE_LINE, &[report]).await;
     }
-    told
+    handed_back
 }
 
 /// The call sequences of a driver that was dropped.
@@ -148,11 +148,11 @@ impl Lines<'_> {
     /// Makes the next call of the sequence.
     async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
         self.numbers[line] += 1;
-        let told = self.settle(line, reports).await.is_some();
-        if told {
+        let is_answered = self.settle(line, reports).await.is_some();
+        if is_answered {
             self.watch.task.held.remove(reports.iter().map(|report| report.fence));
         }
-        told
+        is_answered
     }
 
     /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not

@@ -42,7 +42,7 @@ pub(crate) fn start(
             let handed_back = tokio::select! {
                 () = end.stop.cancelled() => None,
                 // The loops keep sending heartbeats meanwhile.
-                told = dropped_worker::run(&keeper, &end) => Some(told),
+                handed_back = dropped_worker::run(&keeper, &end) => Some(handed_back),
                 // No loop ends by itself, so if one has ended, it panicked.
                 ended = loops.join_next() => {
                     keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
@@ -50,8 +50,8 @@ pub(crate) fn start(
                 }
             };
             drop(loops);
-            if let Some(told) = handed_back {
-                dropped_worker::end(&keeper, told).await;
+            if let Some(handed_back) = handed_back {
+                dropped_worker::end(&keeper, handed_back).await;
             }
         });
         // A name lookup may still run, on a thread of its own.
