@@ -163,16 +163,16 @@ impl WorkerMetrics {
 }
 
 /// Encodes one metric of each task.
-fn told<T>(
+fn encode_tasks<T>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<&Unit>),
     values: Vec<(Labels, T)>,
     kind: MetricType,
-    tell: impl Fn(&T, prometheus_client::encoding::MetricEncoder<'_>) -> fmt::Result,
+    encode: impl Fn(&T, prometheus_client::encoding::MetricEncoder<'_>) -> fmt::Result,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, unit, kind)?;
     for (labels, value) in &values {
-        tell(value, metric.encode_family(labels)?)?;
+        encode(value, metric.encode_family(labels)?)?;
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ impl Collector for WorkerMetrics {
         };
         let slots = each(|task| vec![kind("held", task.held), kind("all", task.slots)]);
         let name = ("slots", "Jobs that the worker holds, and may hold", None);
-        told(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
+        encode_tasks(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
         let spreads: [Metric<LatencySummary>; 2] = [
             ("beat_duration", "How long heartbeats took to be answered", |task| task.beats.clone()),
             ("settle_duration", "How long settle calls took, which report outcomes and claim jobs", |task| {
@@ -199,7 +199,7 @@ impl Collector for WorkerMetrics {
         });
         for (name, help, values) in of_tasks.into_iter().chain([calls]) {
             let name = (name, help, Some(&Unit::Seconds));
-            told(&mut encoder, name, values, MetricType::Histogram, |spread: &LatencySummary, mut metric| {
+            encode_tasks(&mut encoder, name, values, MetricType::Histogram, |spread: &LatencySummary, mut metric| {
                 let bound = |(bound, count): &(f64, u64)| (if bound.is_finite() { *bound } else { f64::MAX }, *count);
                 let buckets: Vec<(f64, u64)> = spread.buckets.iter().map(bound).collect();
                 metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), spread.count, &buckets, None)
@@ -233,7 +233,7 @@ impl Collector for WorkerMetrics {
             let count = |value: &u64, mut metric: prometheus_client::encoding::MetricEncoder<'_>| {
                 metric.encode_counter::<NoLabelSet, _, f64>(value, None)
             };
-            told(&mut encoder, (name, help, None), each(read), MetricType::Counter, count)?;
+            encode_tasks(&mut encoder, (name, help, None), each(read), MetricType::Counter, count)?;
         }
         let frozen = ConstCounter::new(figures.standstills);
         let help = "How often the process was frozen";

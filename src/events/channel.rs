@@ -114,13 +114,13 @@ impl<T: Clone + Send + 'static> Channel<T> {
     }
 
     /// The positions from which the next reader continues, if the last one stopped midway.
-    pub(super) fn go_on(&self) -> Vec<Position> {
+    pub(super) fn positions_to_resume(&self) -> Vec<Position> {
         std::mem::take(&mut self.state.lock().positions)
     }
 
     /// Records that a reader has stopped. If there are listeners, the next reader continues at these positions. Events
     /// that were read and not sent count as missed.
-    pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
+    pub(super) fn reader_stopped(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
         let mut state = self.state.lock();
         if state.reader == Some(reader) && state.listeners > 0 {
             state.positions = positions;

@@ -69,7 +69,7 @@ struct Reader<'a, T: Clone + Send + 'static> {
 impl<T: Clone + Send + 'static> Drop for Reader<'_, T> {
     /// If the runtime ends and subscribers remain, the next reader continues from here.
     fn drop(&mut self) {
-        self.channel.left_off(self.reader, std::mem::take(&mut self.positions), self.unsent);
+        self.channel.reader_stopped(self.reader, std::mem::take(&mut self.positions), self.unsent);
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn run<T: Clone + Send + 'static>(
 }
 
 async fn read<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
-    let positions = channel.go_on();
+    let positions = channel.positions_to_resume();
     let pauses = Pauses::until_answered();
     let broken = !positions.is_empty();
     let mut reader = Reader { channel, reader, since, positions, broken, pauses, stuck: false, late: 0, unsent: 0 };
@@ -162,7 +162,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let parts = parts_of(&followed);
         let keys: Vec<_> = parts.iter().map(|(_, keys)| &**keys).collect();
         let servers_ms = source.store.steady_since(primary_epoch, streams::server_times_ms(conn, &keys)).await?;
-        self.take_up(&parts, &servers_ms);
+        self.begin_new_tasks(&parts, &servers_ms);
         source.store.steady_since(primary_epoch, self.find_gaps(conn, &[])).await?;
         Ok(true)
     }
@@ -242,7 +242,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
 
     /// Starts reading new tasks: from when they were added or from the first subscription, whichever was later, by the
     /// clocks of their servers.
-    fn take_up(&mut self, parts: &[(Arc<Followed>, Arc<TaskKeys>)], servers_ms: &[u64]) {
+    fn begin_new_tasks(&mut self, parts: &[(Arc<Followed>, Arc<TaskKeys>)], servers_ms: &[u64]) {
         let now = Instant::now();
         for ((task, keys), server_ms) in parts.iter().zip(servers_ms.iter().copied()) {
             if !self.positions.iter().any(|position| position.is_of(task, keys)) {

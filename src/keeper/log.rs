@@ -53,8 +53,8 @@ fn say(waiting: &Receiver<LogLine>, dropped: &AtomicU64) {
         let _ = std::panic::catch_unwind(AssertUnwindSafe(line));
         let lines = dropped.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            let told = || tracing::warn!(lines, "the subscriber was too slow: log lines of the keeper were dropped");
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(told));
+            let warn = || tracing::warn!(lines, "the subscriber was too slow: log lines of the keeper were dropped");
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(warn));
         }
     }
 }

@@ -41,7 +41,7 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::identity;
 use crate::runtime::incidents::Change;
 use crate::runtime::shared::WorkerShared;
-use crate::runtime::task::{TaskRuntime, tell_declared};
+use crate::runtime::task::{TaskRuntime, log_declared_again};
 use crate::stall::witness::DetectorReset;
 
 /// How often retention and presence run.
@@ -304,7 +304,7 @@ impl Keeper {
             async |conn: &mut _| declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await;
         if self.call(watch, declare).await? {
             let task = Arc::clone(&task.name);
-            self.log.line(move || tell_declared(&task));
+            self.log.line(move || log_declared_again(&task));
         }
         // The list of tasks is only for people, and its node may be unreachable.
         let register = async |conn: &mut _| self.worker.store.register(conn, &task.name).await;

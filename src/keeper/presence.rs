@@ -26,12 +26,12 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
     let mut listed = clock::now();
     loop {
-        let told = run_once(&keeper, &mut unseen).await;
+        let announced = run_once(&keeper, &mut unseen).await;
         if clock::now().since(listed) >= keeper.worker.store.timings.relist {
             listed = clock::now();
             relist(&keeper).await;
         }
-        match told {
+        match announced {
             Ok(()) => keeper.answered("presence", NO_TASK),
             Err(e) => keeper.failed_at("presence", NO_TASK, &e),
         }

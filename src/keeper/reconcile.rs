@@ -114,7 +114,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     // Await all, so that jobs recovered in one task count even if another task fails.
     join_all(tasks).await.into_iter().collect::<Result<Vec<()>, Error>>()?;
     for (worker, proof, _) in dead {
-        tell(keeper, &worker, proof).await;
+        record_death(keeper, &worker, proof).await;
         known.living.remove(&worker);
         known.done.insert(worker);
     }
@@ -170,7 +170,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskMonitor, dead: &[String]) -> Res
 }
 
 /// Records the death in the presence, for people. A failure does not affect the jobs.
-async fn tell(keeper: &Keeper, worker: &str, proof: DeathProof) {
+async fn record_death(keeper: &Keeper, worker: &str, proof: DeathProof) {
     let (store, own) = (&keeper.worker.store, keeper.worker.id.as_str());
     let note = async |conn: &mut _| store.note_death(conn, worker, own, proof.as_str()).await;
     if let Err(e) = keeper.housekeeping_call(note).await {

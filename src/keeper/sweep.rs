@@ -94,7 +94,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
                     move_workflows(keeper, watch, &resolved);
                     for job in resolved {
                         task.tally().stalled(silence, &job.action);
-                        tell(keeper, watch, silence, job);
+                        report(keeper, watch, silence, job);
                     }
                     watch.pass.lock().swept(cursor, left);
                     watch.witness.lock().sweep_answered(clock::now(), epoch, interval);
@@ -160,7 +160,7 @@ pub(super) fn move_workflows(keeper: &Keeper, watch: &TaskMonitor, resolved: &[S
 }
 
 /// Logs what was decided about a job. If this worker held it (its handler was silent), marks it as lost at once.
-fn tell(keeper: &Keeper, watch: &TaskMonitor, reason: StallReason, job: StalledJob) {
+fn report(keeper: &Keeper, watch: &TaskMonitor, reason: StallReason, job: StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)
     {

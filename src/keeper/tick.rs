@@ -18,7 +18,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut last_tick = clock::now();
     // Since when this thread has not been frozen. It runs no user code, so no handler freezes it.
     let mut resumed = last_tick;
-    let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
+    let mut blocked = Blocked { alarm, reported: Duration::ZERO, longest: Duration::ZERO };
     let mut primary_epochs = keeper.primary_epochs();
     loop {
         #[cfg(feature = "testing")]
@@ -94,7 +94,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
             }
             waiting += usize::from(held.waits.lasts(interval));
             if let Some(time) = held.begins_to_overstay(now) {
-                tell_overstay(keeper, &watch.task, held, time);
+                log_overstay(keeper, &watch.task, held, time);
             }
         });
         waiting
@@ -103,7 +103,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
 }
 
 /// Logs a run that exceeds its cancel grace after its job was lost or cancelled.
-fn tell_overstay(keeper: &Keeper, task: &TaskRuntime, held: &HeldJob, time: Duration) {
+fn log_overstay(keeper: &Keeper, task: &TaskRuntime, held: &HeldJob, time: Duration) {
     let (task, job_id, taken_ms) = (Arc::clone(&task.name), held.id.clone(), time.as_millis() as u64);
     keeper.log.line(move || {
         tracing::warn!(%task, %job_id, taken_ms,
@@ -129,7 +129,7 @@ fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
 struct Blocked {
     alarm: Duration,
     /// How long it was blocked at the last report.
-    told: Duration,
+    reported: Duration,
     longest: Duration,
 }
 
@@ -145,13 +145,13 @@ impl Blocked {
     fn observe(&mut self, silent: Duration) -> Option<Runtime> {
         if silent > self.alarm {
             self.longest = self.longest.max(silent);
-            if silent <= self.told + self.told / 2 {
+            if silent <= self.reported + self.reported / 2 {
                 return None;
             }
-            self.told = silent;
+            self.reported = silent;
             return Some(Runtime::Blocked(silent));
         }
-        self.told = Duration::ZERO;
+        self.reported = Duration::ZERO;
         let longest = std::mem::take(&mut self.longest);
         (!longest.is_zero()).then_some(Runtime::RunsAgain(longest))
     }
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn a_blocked_runtime_is_reported_at_start_growth_and_end() {
-        let mut blocked = Blocked { alarm: ALARM, told: ms(0), longest: ms(0) };
-        let told = [100, 300, 301, 400, 451, 452, 600, 700, 50, 60].map(|silent| blocked.observe(ms(silent)));
-        let is = |index: usize, what| assert_eq!(told[index], what, "{index}");
+        let mut blocked = Blocked { alarm: ALARM, reported: ms(0), longest: ms(0) };
+        let observed = [100, 300, 301, 400, 451, 452, 600, 700, 50, 60].map(|silent| blocked.observe(ms(silent)));
+        let is = |index: usize, what| assert_eq!(observed[index], what, "{index}");
         (0..2).for_each(|index| is(index, None));
         is(2, Some(Runtime::Blocked(ms(301))));
         is(3, None);

@@ -139,7 +139,7 @@ impl News {
     }
 
     /// Wakes the handlers of these jobs.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn wake_handlers(&self) {
         let about = std::mem::take(&mut *self.about.lock());
         for held in about {
             // A waker that panics must not keep the others from being woken.

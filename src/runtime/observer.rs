@@ -88,7 +88,7 @@ pub struct CallInfo {
 }
 
 /// Reports a call in a separate task.
-pub(crate) fn tell_of_call(observers: &Arc<[Arc<dyn Observer>]>, call: CallInfo) {
+pub(crate) fn report_call(observers: &Arc<[Arc<dyn Observer>]>, call: CallInfo) {
     if observers.is_empty() || call.reported + call.claimed == 0 {
         return;
     }
@@ -183,10 +183,10 @@ impl<'a> Observed<'a> {
             | Disposition::Unstart => (RunOutcome::Interrupted, None),
         };
         let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));
-        self.tell(outcome, code, message, ran);
+        self.report(outcome, code, message, ran);
     }
 
-    fn tell(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>, ran: Duration) {
+    fn report(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>, ran: Duration) {
         if !std::mem::replace(&mut self.is_told, true) {
             let end = RunEnd { outcome, code, message, ran };
             for observer in self.observers.iter() {
@@ -198,7 +198,7 @@ impl<'a> Observed<'a> {
 
 impl Drop for Observed<'_> {
     fn drop(&mut self) {
-        self.tell(RunOutcome::Interrupted, None, None, self.ran());
+        self.report(RunOutcome::Interrupted, None, None, self.ran());
     }
 }
 

@@ -61,7 +61,7 @@ impl TaskTally {
 
     /// Stores how often each cause broke the watch.
     pub(crate) fn watch_broken(&self, breaks: &[u64; DetectorReset::ALL.len()]) {
-        self.watch_breaks.iter().zip(breaks).for_each(|(told, breaks)| told.store(*breaks, Ordering::Relaxed));
+        self.watch_breaks.iter().zip(breaks).for_each(|(stored, breaks)| stored.store(*breaks, Ordering::Relaxed));
     }
 }
 

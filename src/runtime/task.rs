@@ -247,7 +247,7 @@ impl TaskRuntime {
         let declare =
             async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
         if store.call(declare).await? {
-            tell_declared(&self.name);
+            log_declared_again(&self.name);
         }
         match store.call(async |conn| store.register(conn, &self.name).await).await {
             // The list of tasks is on its own node, and only for people.
@@ -258,6 +258,6 @@ impl TaskRuntime {
 }
 
 /// Logs that the options of a task had to be declared again.
-pub(crate) fn tell_declared(task: &str) {
+pub(crate) fn log_declared_again(task: &str) {
     tracing::warn!(%task, "the server had lost the options of the task; declaring them again");
 }

@@ -37,7 +37,7 @@ impl UnackedClaims {
     }
 
     /// Drops the claim of this sequence: its jobs are recorded as held.
-    pub(crate) fn taken_in(&self, line: usize) {
+    pub(crate) fn recorded(&self, line: usize) {
         self.0.lock()[line] = None;
     }
 

@@ -251,7 +251,7 @@ impl NodeReader<'_> {
                 for ((node, state), value) in some.iter().zip(states).zip(values) {
                     let name = self.shape.nodes.get(*node as usize).map_or_else(String::new, |node| node.name.clone());
                     let job = NodeId { node: *node, ..self.node.clone() }.job_id();
-                    let said = came_of(&name, job, state.as_deref().unwrap_or_default(), value)?;
+                    let said = value_or_failure(&name, job, state.as_deref().unwrap_or_default(), value)?;
                     found.push((name, said));
                 }
             }
@@ -264,7 +264,7 @@ impl NodeReader<'_> {
 ///
 /// # Errors
 /// `Codec` if its value cannot be decoded as `T`.
-pub(crate) fn came_of<T: DeserializeOwned>(
+pub(crate) fn value_or_failure<T: DeserializeOwned>(
     name: &str,
     job: JobId,
     state: &str,

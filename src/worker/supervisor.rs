@@ -284,7 +284,7 @@ async fn probe_liveness(liveness_probe: Arc<AtomicU64>, news: Arc<News>, stop: C
             () = news.posted() => {}
             () = stop.cancelled() => {}
         }
-        news.tell();
+        news.wake_handlers();
     }
     liveness_probe.store(u64::MAX, Ordering::Relaxed);
 }

@@ -31,7 +31,7 @@ use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
 use crate::limits::{MESSAGE_LIMIT, NODE_LIMIT};
 use crate::options::modes::Durability;
-use crate::runtime::upstream::{Upstream, came_of, number_of};
+use crate::runtime::upstream::{Upstream, number_of, value_or_failure};
 use crate::runtime::waits::NotedWait;
 use crate::task::cancel::Cancel;
 
@@ -148,7 +148,7 @@ impl<T> WorkflowHandle<T> {
             match NodeState::from_wire(&before) {
                 // No node opens in an instance that has ended.
                 NodeState::Pending if self.state().await?.place.is_ended() => {
-                    return came_of(&name, job(), "s", None).map(Some);
+                    return value_or_failure(&name, job(), "s", None).map(Some);
                 }
                 NodeState::Pending | NodeState::Open => return Ok(None),
                 _ => {}
@@ -158,7 +158,7 @@ impl<T> WorkflowHandle<T> {
             // A new run replaces the value. It belongs to this state only if the state did not change during the read.
             let now = state_of().await?;
             if now == before {
-                return came_of(&name, job(), &now, kept).map(Some);
+                return value_or_failure(&name, job(), &now, kept).map(Some);
             }
             before = now;
         }

@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// Records that the upkeep of a workflow is done.
-    pub(crate) async fn looked_after(&self, conn: &mut impl Connection, name: &str) -> Result<()> {
+    pub(crate) async fn upkeep_done(&self, conn: &mut impl Connection, name: &str) -> Result<()> {
         scripts::ENLIST.on_key(&keys::workflows(&self.prefix)).arg(name).call(conn).await.map(drop)
     }
 

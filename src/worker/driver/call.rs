@@ -17,7 +17,7 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::limits::BATCH_BYTES;
-use crate::runtime::observer::{CallInfo, tell_of_call};
+use crate::runtime::observer::{CallInfo, report_call};
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
@@ -125,7 +125,7 @@ impl Call {
                     tally.claimed.add(claimed);
                     let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
-                    tell_of_call(&self.worker.observers, call);
+                    report_call(&self.worker.observers, call);
                     self.worker.answered(PARTS[self.line], self.task.of());
                     return Answered { call: self, round_trip: attempted.elapsed(), settled: Some(settled) };
                 }

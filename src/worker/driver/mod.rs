@@ -394,7 +394,7 @@ impl Driver {
         }
         self.enter(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
         self.hand_back_owed();
-        self.task.claims.taken_in(line);
+        self.task.claims.recorded(line);
         self.run_next();
         if settled.none_early {
             self.none_early_until = clock::now().after(NONE_EARLY);

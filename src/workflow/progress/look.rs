@@ -35,7 +35,7 @@ impl WorkflowProgress {
         // Audit before any step: an instance that advanced since this began is skipped.
         while self.audit(&keys, began.elapsed()).await? {}
         self.look(name, Duration::ZERO).await?;
-        self.store.call(async |conn: &mut _| self.store.looked_after(conn, name).await).await
+        self.store.call(async |conn: &mut _| self.store.upkeep_done(conn, name).await).await
     }
 
     /// Does every pending step of a workflow that is older than the grace.
