@@ -160,7 +160,7 @@ fn effect(part: &str) -> &'static str {
         "beat" => "no heartbeats: its jobs may be taken from the worker",
         "counts" => "its health does not include waiting jobs",
         "declare" => "the options of the task are not written again",
-        "enter" | "tell" | "follow" | "look" | "turn" => "workflows do not advance",
+        "enter" | "advance" | "follow" | "look" | "turn" => "workflows do not advance",
         "expiry" => "expired jobs do not end",
         "hints" => "cancels arrive with the next heartbeat",
         "notes" | "notes/outcomes" => "checkpoints and progress are not written",

@@ -293,7 +293,7 @@ impl WorkflowRunner {
                 let (progress, worker, name) = (Arc::clone(&self.progress), Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
                     let told = progress.tell(&worker.store.workflow(&name), &ended).await;
-                    heard(&worker, "tell", &name, &told);
+                    heard(&worker, "advance", &name, &told);
                     match told {
                         Ok(advanced) => Done::Told(name, Some((ended, advanced))),
                         Err(e) => {
