@@ -316,8 +316,8 @@ impl Cluster {
             }
             // Ask the next one when this one has failed or does not answer.
             let left = LONGEST.saturating_sub(begun.elapsed());
-            let patience = if nodes.peek().is_some() || answers.has_any() { PATIENCE.min(left) } else { left };
-            let answer = tokio::time::timeout(patience, asking.next()).await;
+            let timeout = if nodes.peek().is_some() || answers.has_any() { PATIENCE.min(left) } else { left };
+            let answer = tokio::time::timeout(timeout, asking.next()).await;
             let answer = answer.map(|answer| {
                 let (node, told) = answer?;
                 silent.retain(|(silent, _)| *silent != node);

@@ -151,8 +151,8 @@ impl Store {
                     let mut checks: FuturesUnordered<_> = checks.collect();
                     let (mut found, mut failure) = (before > 0 || unchecked.is_empty(), None);
                     loop {
-                        let patience = if found { OTHER_NODES_TIMEOUT } else { NODE_TIMEOUT };
-                        let next = tokio::time::timeout(patience.saturating_sub(begun.elapsed()), checks.next()).await;
+                        let timeout = if found { OTHER_NODES_TIMEOUT } else { NODE_TIMEOUT };
+                        let next = tokio::time::timeout(timeout.saturating_sub(begun.elapsed()), checks.next()).await;
                         let Ok(Some((node, checked))) = next else { break };
                         silent.retain(|silent| silent != node);
                         match checked {

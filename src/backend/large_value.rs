@@ -28,7 +28,7 @@ pub(crate) enum Unread {
 /// # Cancel safety
 /// Cancel safe.
 pub(crate) async fn read(store: &Store, keys: &TaskKeys, place: &ValuePlace) -> Result<Option<Vec<u8>>, Unread> {
-    let (mut patience, mut closings) = (response_time(place.bytes), Closings::default());
+    let (mut timeout, mut closings) = (response_time(place.bytes), Closings::default());
     loop {
         let (keys, column, key) = (keys.clone(), place.column, place.field.clone());
         let connected = Arc::new(AtomicBool::new(false));
@@ -38,7 +38,7 @@ pub(crate) async fn read(store: &Store, keys: &TaskKeys, place: &ValuePlace) -> 
             connects.store(true, Ordering::SeqCst);
             values::value(&mut conn, &keys, column, &key).await
         };
-        let e = match store.read_apart(patience, read).await {
+        let e = match store.read_apart(timeout, read).await {
             Ok(value) => return Ok(value),
             Err(e) => e,
         };
@@ -49,7 +49,7 @@ pub(crate) async fn read(store: &Store, keys: &TaskKeys, place: &ValuePlace) -> 
             return Err(Unread::TooLarge(e));
         }
         if e.is_late() {
-            patience = doubled(patience);
+            timeout = doubled(timeout);
         }
         let ValuePlace { field, bytes, .. } = place;
         tracing::debug!(key = column.suffix(), field, bytes, error = %e.chain(), "a large value cannot be read; will retry");

@@ -39,11 +39,13 @@ impl CallDeadline {
 ///
 /// # Errors
 /// The error of the last call that ended; `Connect` with a time-out if none did.
-pub(crate) async fn repeated<T, F>(patience: CallDeadline, mut call: impl FnMut() -> F) -> Result<T>
+pub(crate) async fn repeated<T, F>(
+    CallDeadline { deadline, least }: CallDeadline,
+    mut call: impl FnMut() -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let CallDeadline { deadline, least } = patience;
     let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));
     let mut before = None;
     loop {

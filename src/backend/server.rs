@@ -116,12 +116,12 @@ pub(crate) async fn look_at_all(conn: &OwnConnection, keys: &[String]) -> Result
     let places = conn.places();
     let is_alone = !conn.is_routed();
     let looks = places.into_iter().map(|place| async move {
-        let patience = (!is_alone).then_some(NODE_PATIENCE);
+        let timeout = (!is_alone).then_some(NODE_PATIENCE);
         let looked = async {
-            let conn = in_time(patience, conn.at_place(&place)).await?;
-            look(&mut conn.map_err(|e| classify("info", e))?, keys, patience).await
+            let conn = in_time(timeout, conn.at_place(&place)).await?;
+            look(&mut conn.map_err(|e| classify("info", e))?, keys, timeout).await
         };
-        let looked = looked.await.map_err(|e| match patience {
+        let looked = looked.await.map_err(|e| match timeout {
             Some(_) if e.is_timeout() => Error::timed_out().by_node(Some(place.clone())),
             _ => e,
         });
@@ -136,25 +136,25 @@ pub(crate) async fn look_at_all(conn: &OwnConnection, keys: &[String]) -> Result
     Ok(looked)
 }
 
-async fn in_time<T>(patience: Option<Duration>, answer: impl Future<Output = T>) -> Result<T> {
-    match patience {
-        Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| Error::timed_out()),
+async fn in_time<T>(timeout: Option<Duration>, answer: impl Future<Output = T>) -> Result<T> {
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, answer).await.map_err(|_| Error::timed_out()),
         None => Ok(answer.await),
     }
 }
 
 /// Reads the server's state. Tests whether it accepts writes, with a write that changes nothing to a key that it has.
-async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Duration>) -> Result<ServerLook> {
-    let info: RedisResult<InfoDict> = in_time(patience, redis::cmd("INFO").query_async(conn)).await?;
+async fn look(conn: &mut OwnConnection, keys: &[String], timeout: Option<Duration>) -> Result<ServerLook> {
+    let info: RedisResult<InfoDict> = in_time(timeout, redis::cmd("INFO").query_async(conn)).await?;
     let info = info.map_err(|e| classify("info", e))?;
     let (mut round_trips, mut now_ms, timed_from) = (Vec::with_capacity(TIMED), 0, Instant::now());
     while round_trips.len() < TIMED && (round_trips.is_empty() || timed_from.elapsed() < TIMED_FOR) {
         let begun = Instant::now();
-        now_ms = in_time(patience, server_time_ms(conn)).await??;
+        now_ms = in_time(timeout, server_time_ms(conn)).await??;
         round_trips.push(begun.elapsed());
     }
     let written = match keys.iter().find(|key| conn.has(key)) {
-        Some(key) => in_time(patience, redis::cmd("ZREM").arg(key).arg("").query_async::<()>(conn)).await?,
+        Some(key) => in_time(timeout, redis::cmd("ZREM").arg(key).arg("").query_async::<()>(conn)).await?,
         None => Ok(()),
     };
     let refused =
@@ -162,11 +162,11 @@ async fn look(conn: &mut OwnConnection, keys: &[String], patience: Option<Durati
     let mut refusal = refused.map(|e| e.to_string());
     if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
         // If the server has none of the keys, no write was tested. A denied `CLUSTER INFO` is ignored.
-        let asked = in_time(patience, redis::cmd("CLUSTER").arg("INFO").query_async::<String>(conn)).await?;
+        let asked = in_time(timeout, redis::cmd("CLUSTER").arg("INFO").query_async::<String>(conn)).await?;
         let state = asked.unwrap_or_default();
         refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
     }
-    let wanted_replicas = in_time(patience, wanted_replicas(conn, &info)).await?;
+    let wanted_replicas = in_time(timeout, wanted_replicas(conn, &info)).await?;
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }
 

@@ -158,10 +158,10 @@ impl Lines<'_> {
     /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not
     /// answer in time, or refuses the call.
     async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
-        let mut patience = response_time(reports.iter().map(Report::bytes).sum());
+        let mut timeout = response_time(reports.iter().map(Report::bytes).sum());
         while clock::now() < self.end {
             let left = self.end.since(clock::now());
-            let answer = tokio::time::timeout(left.min(patience), self.call(line, reports)).await;
+            let answer = tokio::time::timeout(left.min(timeout), self.call(line, reports)).await;
             let answer = answer.unwrap_or_else(|_| Err(Error::late()));
             match answer {
                 Ok(SettleReply::Settled(settled)) => return Some(settled),
@@ -170,7 +170,7 @@ impl Lines<'_> {
                 Err(e) => {
                     self.conn = None;
                     if e.is_late() {
-                        patience = doubled(patience);
+                        timeout = doubled(timeout);
                     }
                     let task = Arc::clone(&self.watch.task.name);
                     self.keeper.log.line(move || {

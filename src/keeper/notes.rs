@@ -23,7 +23,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
     let task = &watch.task;
     let period = task.beat_period();
-    let (mut conn, mut next_checkpoints, mut patience) = (None, clock::now(), Duration::ZERO);
+    let (mut conn, mut next_checkpoints, mut timeout) = (None, clock::now(), Duration::ZERO);
     loop {
         let left = task.held.all().iter().any(|held| held.notes.has_checkpoint());
         tokio::select! {
@@ -38,16 +38,16 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
         // The run of a finished job reports its own notes.
         let held = task.held.all().into_iter().filter(|held| !held.flags().intersects(Flags::FINISHED));
         let notes: Vec<RunNote> = held.filter_map(|held| held.pending_note(with_checkpoints)).collect();
-        match write(&keeper, &watch, &mut conn, patience, notes).await {
+        match write(&keeper, &watch, &mut conn, timeout, notes).await {
             Ok(()) => {
-                patience = Duration::ZERO;
+                timeout = Duration::ZERO;
                 keeper.answered("notes", task.of());
             }
             Err(e) => {
                 conn = None;
                 if e.is_late() {
                     // Large values over a slow link need time.
-                    patience = doubled(patience.max(response_time(BATCH_BYTES)));
+                    timeout = doubled(timeout.max(response_time(BATCH_BYTES)));
                 }
                 // Notes that were not written remain.
                 task.bells.noted.notify_one();
@@ -66,7 +66,7 @@ async fn write(
     keeper: &Keeper,
     watch: &TaskMonitor,
     line: &mut Option<(OwnConnection, u64)>,
-    patience: Duration,
+    timeout: Duration,
     notes: Vec<RunNote>,
 ) -> Result<(), Error> {
     let (task, worker) = (&watch.task, &keeper.worker);
@@ -76,7 +76,7 @@ async fn write(
             Some(line) => line,
             None => line.insert((worker.store.dedicated(Role::Keeper, None).await?, primary_epoch)),
         };
-        let time = patience.max(response_time(call.iter().map(RunNote::bytes).sum()));
+        let time = timeout.max(response_time(call.iter().map(RunNote::bytes).sum()));
         let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
         let answer = tokio::time::timeout(time, worker.store.steady_since(*primary_epoch, noted)).await;
         let lost = answer.unwrap_or_else(|_| Err(Error::late()))?;

@@ -192,7 +192,7 @@ impl Context {
         let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
         let of = (&keys, &*node.instance);
         let look = |mut conn| async move { nodes::digest(&mut conn, of.0, of.1).await };
-        let digest = repeated(patience(store, 0), || store.ask(RESPONSE_TIMEOUT, look)).await?.ok_or_else(gone)?;
+        let digest = repeated(deadline(store, 0), || store.ask(RESPONSE_TIMEOUT, look)).await?.ok_or_else(gone)?;
         let name = format!("{}/{digest}", node.definition);
         let shape = match notes.shapes.get(&name) {
             Some(shape) => shape,
@@ -224,13 +224,13 @@ pub(crate) fn no_node(id: &JobId) -> Error {
 }
 
 /// How long a read of this many bytes is repeated: over a failover, since losing the run would cost more.
-fn patience(store: &Store, bytes: usize) -> CallDeadline {
+fn deadline(store: &Store, bytes: usize) -> CallDeadline {
     CallDeadline::new(store.dispatch_timeout.max(FAILOVER), Instant::now(), bytes)
 }
 
 async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Option<Shape>, Error> {
     let read = |mut conn| async move { nodes::shape(&mut conn, keys, digest).await };
-    let json = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), read)).await?;
+    let json = repeated(deadline(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), read)).await?;
     let read = json.map(|json| serde_json::from_slice(&json)).transpose();
     read.map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
 }
@@ -242,12 +242,12 @@ impl NodeReader<'_> {
         let mut found = Vec::with_capacity(nodes.len());
         for some in nodes.chunks(LOOK_BATCH) {
             let look = |mut conn| async move { nodes::states(&mut conn, keys, instance, some).await };
-            let states = repeated(patience(self.store, 0), || self.store.ask(RESPONSE_TIMEOUT, look)).await?;
+            let states = repeated(deadline(self.store, 0), || self.store.ask(RESPONSE_TIMEOUT, look)).await?;
             for (some, states) in some.chunks(VALUES).zip(states.chunks(VALUES)) {
                 let read = async |conn: &mut _| nodes::values(conn, keys, instance, some).await;
                 let bytes = VALUES * NODE_LIMIT;
                 let values =
-                    repeated(patience(self.store, bytes), || self.store.read(response_time(bytes), read)).await?;
+                    repeated(deadline(self.store, bytes), || self.store.read(response_time(bytes), read)).await?;
                 for ((node, state), value) in some.iter().zip(states).zip(values) {
                     let name = self.shape.nodes.get(*node as usize).map_or_else(String::new, |node| node.name.clone());
                     let job = NodeId { node: *node, ..self.node.clone() }.job_id();
