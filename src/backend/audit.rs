@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
 use super::reply::{PlainCall, Text};
 use super::scripts;
-use super::settle::LINES;
+use super::settle::SEQUENCES;
 use crate::error::Result;
 
 /// About how many bytes of values one [`scan`] may make the server copy.
@@ -140,7 +140,8 @@ pub(crate) async fn drop_bad_counter(
 
 /// The worker that a field of `replies` belongs to.
 pub(crate) fn worker_of(record: &str) -> &str {
-    let own = LINES.iter().filter(|line| !line.is_empty()).find_map(|line| record.strip_suffix(*line));
+    let own =
+        SEQUENCES.iter().filter(|sequence| !sequence.is_empty()).find_map(|sequence| record.strip_suffix(*sequence));
     own.unwrap_or(record)
 }
 

@@ -12,7 +12,7 @@ use super::engine::Store;
 use super::keys::{self, TaskKeys};
 use super::reply::PlainCall;
 use super::scripts;
-use super::settle::LINES;
+use super::settle::SEQUENCES;
 use super::streams;
 use crate::error::Result;
 use crate::limits::BATCH;
@@ -39,8 +39,9 @@ pub(super) async fn close_calls(
     workers: &[impl AsRef<str>],
 ) -> Result<()> {
     for some in workers.chunks(BATCH) {
-        let lines = some.iter().flat_map(|worker| LINES.map(|line| format!("{}{line}", worker.as_ref())));
-        scripts::CLOSE.on(keys).args(lines).call(conn).await?;
+        let sequences =
+            some.iter().flat_map(|worker| SEQUENCES.map(|sequence| format!("{}{sequence}", worker.as_ref())));
+        scripts::CLOSE.on(keys).args(sequences).call(conn).await?;
     }
     Ok(())
 }

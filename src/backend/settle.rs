@@ -17,13 +17,13 @@ use crate::unix_time::to_ms;
 
 /// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `replies`. The last
 /// sequence is for large outcomes, so that nothing else waits for them.
-pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
+pub(crate) const SEQUENCES: [&str; 3] = ["", "/2", "/3"];
 
 /// The call sequence for large outcomes.
-pub(crate) const LARGE_LINE: usize = LINES.len() - 1;
+pub(crate) const LARGE_SEQUENCE: usize = SEQUENCES.len() - 1;
 
 /// The call sequences as logs name them.
-pub(crate) const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
+pub(crate) const PARTS: [&str; SEQUENCES.len()] = ["settle", "settle/2", "settle/3"];
 
 /// The input of a claimed job.
 #[derive(Clone, Debug)]
@@ -128,19 +128,19 @@ pub(crate) struct Settled {
     pub(crate) lost_payloads: Vec<JobId>,
 }
 
-/// Reports outcomes and claims jobs. Each call in a sequence of the worker and task (see [`LINES`]) has the next
+/// Reports outcomes and claims jobs. Each call in a sequence of the worker and task (see [`SEQUENCES`]) has the next
 /// number. If its answer is lost, a call is repeated under the same number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
-    (line, number): (usize, u64),
+    (sequence, number): (usize, u64),
     ask: Duration,
     want: Want,
     reports: &[Report],
 ) -> Result<SettleReply> {
     let mut call = scripts::SETTLE.on(keys);
-    call.arg(number).arg(LINES[line]).arg(worker).arg(to_ms(ask));
+    call.arg(number).arg(SEQUENCES[sequence]).arg(worker).arg(to_ms(ask));
     want.add_to(&mut call);
     add_reports(&mut call, reports);
     let mut reply = call.call(conn).await?;
@@ -232,9 +232,9 @@ pub(crate) async fn claimed_by(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
-    (line, number): (usize, u64),
+    (sequence, number): (usize, u64),
 ) -> Result<Vec<(JobId, u64)>> {
-    let field = format!("{worker}{}", LINES[line]);
+    let field = format!("{worker}{}", SEQUENCES[sequence]);
     let record: Option<Vec<u8>> =
         redis::cmd("HGET").arg(keys.get(Key::Replies)).arg(field).call(conn, "replies").await?;
     let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();

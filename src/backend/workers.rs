@@ -9,7 +9,7 @@ use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys::{self, Key};
 use super::reply::{PlainCall, Text};
-use super::settle::LINES;
+use super::settle::SEQUENCES;
 use super::streams::server_time_ms;
 use crate::error::Result;
 use crate::limits::stored_score;
@@ -120,8 +120,8 @@ impl Store {
                 _ => {}
             }
             for keys in tables.all().iter() {
-                let lines = LINES.map(|line| format!("{worker}{line}"));
-                redis::cmd("HDEL").arg(keys.get(Key::Replies)).arg(&lines).call::<()>(conn, "presence").await?;
+                let sequences = SEQUENCES.map(|sequence| format!("{worker}{sequence}"));
+                redis::cmd("HDEL").arg(keys.get(Key::Replies)).arg(&sequences).call::<()>(conn, "presence").await?;
             }
         }
         if let Some(boot_id) = boot_id {

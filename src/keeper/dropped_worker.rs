@@ -12,7 +12,7 @@ use crate::backend::address::Role;
 use crate::backend::connection::OwnConnection;
 use crate::backend::note::{self, RunNote};
 use crate::backend::report::{self, Report};
-use crate::backend::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
+use crate::backend::settle::{self, LARGE_SEQUENCE, SEQUENCES, SettleReply, Settled, Want};
 use crate::backend::timeouts::{doubled, response_time};
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -70,7 +70,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     let end = clock::now().after(reporting_time(task.options.interval));
     let Unreported { reports: mut rest, collected: (small, large), calls } = task.outbox.take_all();
     rest.extend(small.into_iter().chain(large));
-    let mut own = Lines { keeper, watch, numbers: calls.clone().map(|call| call.number), conn: None, end };
+    let mut own = Sequences { keeper, watch, numbers: calls.clone().map(|call| call.number), conn: None, end };
     // Leave half of the time to the outcomes.
     if tokio::time::timeout(end.since(clock::now()) / 2, own.write_notes()).await.is_err() {
         own.conn = None;
@@ -80,10 +80,10 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();
     let [first, second, last] = calls.map(|call| call.under_way);
     rest.retain(|report| report.outcome.ends_the_hold());
-    for (line, reports) in [first, second].into_iter().enumerate() {
+    for (sequence, reports) in [first, second].into_iter().enumerate() {
         let Some(reports) = reports else { continue };
         // Redis answers from its record if it has carried out the call. The jobs that the call claimed did not run.
-        let Some(settled) = own.settle(line, &reports).await else { return false };
+        let Some(settled) = own.settle(sequence, &reports).await else { return false };
         rest.extend(settled.claimed.into_iter().map(|job| Report::requeue(job.id, job.fence)));
     }
     rest.retain(|report| reported.insert(report.fence));
@@ -102,33 +102,33 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     // Large outcomes last: if the server refuses one or takes long, only that one is left to the sweep.
     let mut handed_back = true;
     if let Some(reports) = last {
-        handed_back &= own.settle(LARGE_LINE, &reports).await.is_some();
+        handed_back &= own.settle(LARGE_SEQUENCE, &reports).await.is_some();
     }
     for report in large {
-        handed_back &= own.report(LARGE_LINE, &[report]).await;
+        handed_back &= own.report(LARGE_SEQUENCE, &[report]).await;
     }
     handed_back
 }
 
 /// The call sequences of a driver that was dropped.
-struct Lines<'a> {
+struct Sequences<'a> {
     keeper: &'a Keeper,
     watch: &'a TaskMonitor,
     /// The number of the last call of each sequence.
-    numbers: [u64; LINES.len()],
+    numbers: [u64; SEQUENCES.len()],
     /// The connection, and the epoch of the primary that it leads to.
     conn: Option<(OwnConnection, u64)>,
     end: Moment,
 }
 
-impl Lines<'_> {
+impl Sequences<'_> {
     /// Writes checkpoints and progress, from which the next runs continue. Tried once.
     async fn write_notes(&mut self) {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
         let notes = task.held.all().iter().filter_map(|held| held.pending_note(true)).collect();
         for call in note::in_calls(notes) {
             let write = async {
-                let (conn, primary_epoch) = self.line().await?;
+                let (conn, primary_epoch) = self.connection().await?;
                 let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
                 worker.store.steady_since(primary_epoch, noted).await
             };
@@ -146,9 +146,9 @@ impl Lines<'_> {
     }
 
     /// Makes the next call of the sequence.
-    async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
-        self.numbers[line] += 1;
-        let is_answered = self.settle(line, reports).await.is_some();
+    async fn report(&mut self, sequence: usize, reports: &[Report]) -> bool {
+        self.numbers[sequence] += 1;
+        let is_answered = self.settle(sequence, reports).await.is_some();
         if is_answered {
             self.watch.task.held.remove(reports.iter().map(|report| report.fence));
         }
@@ -157,11 +157,11 @@ impl Lines<'_> {
 
     /// Makes the call under the last number of the sequence, and repeats it until Redis answers. `None` if it does not
     /// answer in time, or refuses the call.
-    async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
+    async fn settle(&mut self, sequence: usize, reports: &[Report]) -> Option<Settled> {
         let mut timeout = response_time(reports.iter().map(Report::bytes).sum());
         while clock::now() < self.end {
             let left = self.end.since(clock::now());
-            let answer = tokio::time::timeout(left.min(timeout), self.call(line, reports)).await;
+            let answer = tokio::time::timeout(left.min(timeout), self.call(sequence, reports)).await;
             let answer = answer.unwrap_or_else(|_| Err(Error::late()));
             match answer {
                 Ok(SettleReply::Settled(settled)) => return Some(settled),
@@ -183,24 +183,24 @@ impl Lines<'_> {
         None
     }
 
-    async fn call(&mut self, line: usize, reports: &[Report]) -> Result<SettleReply, Error> {
+    async fn call(&mut self, sequence: usize, reports: &[Report]) -> Result<SettleReply, Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
-        let number = self.numbers[line];
-        let (conn, primary_epoch) = self.line().await?;
+        let number = self.numbers[sequence];
+        let (conn, primary_epoch) = self.connection().await?;
         let (name, interval) = (worker.id.as_str(), task.options.interval);
-        let settled = settle::settle(conn, &task.keys, name, (line, number), interval, Want::NONE, reports);
+        let settled = settle::settle(conn, &task.keys, name, (sequence, number), interval, Want::NONE, reports);
         worker.store.steady_since(primary_epoch, settled).await
     }
 
     /// The connection, and the epoch of its primary.
-    async fn line(&mut self) -> Result<(&mut OwnConnection, u64), Error> {
+    async fn connection(&mut self) -> Result<(&mut OwnConnection, u64), Error> {
         let store = &self.keeper.worker.store;
         let primary_epoch = store.primary_epoch();
-        let line = match self.conn.take() {
-            Some(line) => line,
+        let connection = match self.conn.take() {
+            Some(connection) => connection,
             None => (store.dedicated(Role::Keeper, None).await?, primary_epoch),
         };
-        let (conn, primary_epoch) = self.conn.insert(line);
+        let (conn, primary_epoch) = self.conn.insert(connection);
         Ok((conn, *primary_epoch))
     }
 }

@@ -27,7 +27,7 @@ pub(super) enum Part {
         asked: Vec<Arc<HeldJob>>,
     },
     /// All jobs that Redis gave out for a claim, according to its record of the call.
-    Claim { line: usize, number: u64 },
+    Claim { sequence: usize, number: u64 },
 }
 
 /// What the answers report.
@@ -59,7 +59,7 @@ impl<'a> HeartbeatRound<'a> {
             held.take_ring();
         }
         let mut round = HeartbeatRound::new(keeper, watch, all);
-        let claims = unanswered.into_iter().map(|(line, number)| (Part::Claim { line, number }, false.into()));
+        let claims = unanswered.into_iter().map(|(sequence, number)| (Part::Claim { sequence, number }, false.into()));
         round.parts.extend(claims);
         round
     }
@@ -118,8 +118,8 @@ impl<'a> HeartbeatRound<'a> {
         let named = |jobs: &[Arc<HeldJob>]| jobs.iter().map(|held| (held.id.clone(), held.fence)).collect::<Vec<_>>();
         let (extend, asked) = match part {
             Part::Jobs { extend, asked } => (named(extend), named(asked)),
-            Part::Claim { line, number } => {
-                let call = (*line, *number);
+            Part::Claim { sequence, number } => {
+                let call = (*sequence, *number);
                 let claimed = match settle::claimed_by(&mut conn, &task.keys, worker.id.as_str(), call).await {
                     Ok(claimed) => claimed,
                     Err(e) if e.ends_connection() => return Err(e),
@@ -146,7 +146,7 @@ impl<'a> HeartbeatRound<'a> {
                 let kept = extend.iter().filter(|held| !answer.lost.contains(&held.fence));
                 kept.for_each(|held| held.extended(sent));
             }
-            Part::Claim { line, number } if answer.lost.is_empty() => task.claims.beaten(*line, *number, sent),
+            Part::Claim { sequence, number } if answer.lost.is_empty() => task.claims.beaten(*sequence, *number, sent),
             Part::Claim { .. } => {}
         }
         for fence in &answer.lost {

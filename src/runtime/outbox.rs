@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::backend::report::Report;
-use crate::backend::settle::LINES;
+use crate::backend::settle::SEQUENCES;
 use crate::mutex::Mutex;
 
 /// Outcomes of finished runs, and the last call of each sequence.
@@ -18,7 +18,7 @@ pub(crate) struct Unreported {
     pub(crate) reports: Vec<Report>,
     /// Outcomes that the driver has collected, while it waits: small and large ones that are in no call.
     pub(crate) collected: (Vec<Report>, VecDeque<Report>),
-    pub(crate) calls: [LastCall; LINES.len()],
+    pub(crate) calls: [LastCall; SEQUENCES.len()],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,12 +42,12 @@ impl Outbox {
     }
 
     /// Records that the call of this number was sent in this sequence.
-    pub(crate) fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
-        self.0.lock().calls[line] = LastCall { number, under_way: Some(Arc::clone(reports)) };
+    pub(crate) fn sent(&self, sequence: usize, number: u64, reports: &Arc<Vec<Report>>) {
+        self.0.lock().calls[sequence] = LastCall { number, under_way: Some(Arc::clone(reports)) };
     }
 
-    pub(crate) fn answered(&self, line: usize) {
-        self.0.lock().calls[line].under_way = None;
+    pub(crate) fn answered(&self, sequence: usize) {
+        self.0.lock().calls[sequence].under_way = None;
     }
 
     /// Exchanges the collected outcomes. The driver leaves its own here while it waits: a blocked runtime may never drop

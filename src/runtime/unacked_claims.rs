@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::backend::settle::LINES;
+use crate::backend::settle::SEQUENCES;
 use crate::clock::{self, Moment};
 use crate::mutex::Mutex;
 
 /// The claims whose answer was not applied yet, by call sequence.
 #[derive(Debug, Default)]
-pub(crate) struct UnackedClaims(Mutex<[Option<Claim>; LINES.len()]>);
+pub(crate) struct UnackedClaims(Mutex<[Option<Claim>; SEQUENCES.len()]>);
 
 #[derive(Clone, Copy, Debug)]
 struct Claim {
@@ -20,25 +20,25 @@ struct Claim {
 
 impl UnackedClaims {
     /// Records that the call of this number was sent in this sequence.
-    pub(crate) fn sent(&self, line: usize, number: u64, sent: Moment) {
-        self.0.lock()[line] = Some(Claim { number, sent, kept: sent });
+    pub(crate) fn sent(&self, sequence: usize, number: u64, sent: Moment) {
+        self.0.lock()[sequence] = Some(Claim { number, sent, kept: sent });
     }
 
     /// Records that the heartbeat sent at `sent` named all jobs of the call.
-    pub(crate) fn beaten(&self, line: usize, number: u64, sent: Moment) {
-        if let Some(claim) = self.0.lock()[line].as_mut().filter(|claim| claim.number == number) {
+    pub(crate) fn beaten(&self, sequence: usize, number: u64, sent: Moment) {
+        if let Some(claim) = self.0.lock()[sequence].as_mut().filter(|claim| claim.number == number) {
             claim.kept = claim.kept.max(sent);
         }
     }
 
     /// Since when the jobs of this sequence's claim are safe for one interval.
-    pub(crate) fn kept_since(&self, line: usize) -> Option<Moment> {
-        self.0.lock()[line].map(|claim| claim.kept)
+    pub(crate) fn kept_since(&self, sequence: usize) -> Option<Moment> {
+        self.0.lock()[sequence].map(|claim| claim.kept)
     }
 
     /// Drops the claim of this sequence: its jobs are recorded as held.
-    pub(crate) fn recorded(&self, line: usize) {
-        self.0.lock()[line] = None;
+    pub(crate) fn recorded(&self, sequence: usize) {
+        self.0.lock()[sequence] = None;
     }
 
     /// Drops all claims: their answers will not be applied.
@@ -48,8 +48,11 @@ impl UnackedClaims {
 
     /// The calls, by sequence and number, that have been under way for this long: the runtime may be blocked, or the answer late.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<(usize, u64)> {
-        let (now, lines) = (clock::now(), self.0.lock());
-        let claims = lines.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));
-        claims.filter(|(_, claim)| now.since(claim.sent) >= age).map(|(line, claim)| (line, claim.number)).collect()
+        let (now, sequences) = (clock::now(), self.0.lock());
+        let claims = sequences.iter().enumerate().filter_map(|(sequence, claim)| claim.map(|claim| (sequence, claim)));
+        claims
+            .filter(|(_, claim)| now.since(claim.sent) >= age)
+            .map(|(sequence, claim)| (sequence, claim.number))
+            .collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::connection::OwnConnection;
 use crate::backend::narrow::Closings;
 use crate::backend::replicated;
 use crate::backend::report::{Disposition, Report};
-use crate::backend::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
+use crate::backend::settle::{self, LARGE_SEQUENCE, PARTS, SettleReply, Settled, Want};
 use crate::backend::timeouts::{doubled, response_time};
 use crate::backoff::Pauses;
 use crate::clock::{self, Moment};
@@ -189,7 +189,7 @@ impl Call {
         };
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {
-            return if self.line == LARGE_LINE {
+            return if self.line == LARGE_SEQUENCE {
                 apart(worker, task, self.patience, connected, call).await
             } else {
                 worker.store.shared(self.patience, call).await
@@ -203,7 +203,7 @@ impl Call {
             Ok(answer)
         };
         let time = self.patience + copies.within;
-        if self.line == LARGE_LINE {
+        if self.line == LARGE_SEQUENCE {
             apart(worker, task, time, connected, copied).await
         } else {
             // Both calls of a task may wait for this connection in turn.
@@ -216,7 +216,7 @@ impl Call {
     /// answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
-        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
+        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_SEQUENCE;
         if is_needed && !self.state.is_unreachable.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
             self.task.poke.notify_one();
@@ -239,7 +239,7 @@ impl Call {
         if e.is_late() {
             // Large values on a slow link need more time.
             self.patience = doubled(self.patience);
-        } else if self.line == LARGE_LINE {
+        } else if self.line == LARGE_SEQUENCE {
             // A server that finds a value too large closes the connection each time while it receives the value. It
             // sends an error only if the connection allows that.
             let is_closed = connected && (e.is_too_large() || e.is_broken());
@@ -256,7 +256,7 @@ impl Call {
     /// answers a small call each time. Its output buffer is then too small for the answer, and no later job would be
     /// claimed.
     async fn narrow_claims(&mut self, e: &Error) {
-        let is_claim = self.line != LARGE_LINE && self.want.jobs > 0;
+        let is_claim = self.line != LARGE_SEQUENCE && self.want.jobs > 0;
         if !is_claim || self.worker.narrow.is_on() {
             return;
         }
@@ -274,7 +274,7 @@ impl Call {
     fn tell(&self, e: &Error, connected: bool, pause: Duration) {
         let (task, part) = (&self.task.name, PARTS[self.line]);
         // A large value may be late, or end in a closed connection, while the server answers.
-        let is_unreachable = e.is_outage() && !(self.line == LARGE_LINE && connected);
+        let is_unreachable = e.is_outage() && !(self.line == LARGE_SEQUENCE && connected);
         self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_unreachable));
         tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; will retry");
     }

@@ -33,7 +33,7 @@ use self::call::{Answered, Call, CallState, slots_of};
 use self::stop::Stop;
 use crate::backend::address::Role;
 use crate::backend::report::{Disposition, Report};
-use crate::backend::settle::{LARGE_LINE, LINES, Want};
+use crate::backend::settle::{LARGE_SEQUENCE, SEQUENCES, Want};
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
@@ -74,7 +74,7 @@ pub(super) struct Driver {
     pending: Vec<Report>,
     /// Large outcomes that are in no call yet.
     large: VecDeque<Report>,
-    lines: [CallSequence; LINES.len()],
+    lines: [CallSequence; SEQUENCES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
     /// Whether there are due hooks that no worker has claimed, according to the last answer.
@@ -133,7 +133,7 @@ impl Driver {
             ahead: Ahead::default(),
             pending: Vec::new(),
             large: VecDeque::new(),
-            lines: LINES.map(|_| CallSequence::begin(1)),
+            lines: SEQUENCES.map(|_| CallSequence::begin(1)),
             calls: FuturesUnordered::new(),
             hungry: true,
             hooks_left: false,
@@ -249,14 +249,14 @@ impl Driver {
     /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it needs half a batch of
     /// outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in order, so it uses one.
     fn send(&mut self) -> bool {
-        if self.lines[LARGE_LINE].wanted.is_none()
+        if self.lines[LARGE_SEQUENCE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
         {
             let want = Want { hooks: self.task.hook.is_some(), ..Want::NONE };
-            self.send_on(LARGE_LINE, want, vec![report]);
+            self.send_on(LARGE_SEQUENCE, want, vec![report]);
             return true;
         }
-        let lines = &self.lines[..LARGE_LINE];
+        let lines = &self.lines[..LARGE_SEQUENCE];
         let Some(line) = lines.iter().position(|line| line.wanted.is_none()) else { return false };
         let under_way = lines.iter().any(|line| line.wanted.is_some());
         let can_begin = self.ahead.claimed() > 0 && self.free_slots() > 0;
@@ -301,7 +301,7 @@ impl Driver {
         }
         let fresh = self.task.beats_are_fresh();
         // A large outcome may take long. The task looks for work meanwhile.
-        if self.lines[..LARGE_LINE].iter().all(|line| line.wanted.is_none()) {
+        if self.lines[..LARGE_SEQUENCE].iter().all(|line| line.wanted.is_none()) {
             let idle = self.stop.is_none() && self.room() > 0 && fresh && !self.hungry;
             if idle && std::mem::take(&mut self.started) {
                 // Start claimed jobs before reporting that slots are free.
@@ -321,7 +321,7 @@ impl Driver {
         if let Some(patience) = self.ahead.patience().filter(|_| self.is_full()) {
             until = until.min(patience);
         }
-        let line_free = self.lines[..LARGE_LINE].iter().any(|line| line.wanted.is_none());
+        let line_free = self.lines[..LARGE_SEQUENCE].iter().any(|line| line.wanted.is_none());
         let queued = &mut self.queued;
         let granted = async {
             match queued {
