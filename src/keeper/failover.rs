@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::heartbeat_batch::HeartbeatRound;
 use super::task_monitor::TaskMonitor;
-use super::{Keeper, OwnLine};
+use super::{Keeper, NumberedConnection};
 use crate::backend::call_context;
 use crate::backend::engine::Store;
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub(super) async fn over_any_route(
     // The connections of other tasks may be as dead as ours.
     let newest = keeper.newest_number();
     let own = async {
-        let (conn, its_number) = keeper.line(watch).await?;
+        let (conn, its_number) = keeper.connection(watch).await?;
         number.store(its_number, Ordering::SeqCst);
         let answer = keeper.steady(its_number, round.over(&conn)).await;
         answer.inspect(|()| watch.answered_over(&conn)).inspect_err(|e| keeper.failed(watch, its_number, e))
@@ -66,10 +66,10 @@ pub(super) async fn over_any_route(
                 Err(e) => (own_open, failure) = (false, Some(e)),
             },
             answer = &mut new, if new_open => match answer {
-                Ok(line) => {
+                Ok(connection) => {
                     watch.give_up(number.load(Ordering::SeqCst));
-                    watch.answered_over(&line.0);
-                    *watch.line.lock() = Some(line);
+                    watch.answered_over(&connection.0);
+                    *watch.connection.lock() = Some(connection);
                     return Ok(Route::New);
                 }
                 Err(e) => {
@@ -101,7 +101,7 @@ async fn over_new(
     round: &HeartbeatRound<'_>,
     own: &AtomicU64,
     newest: u64,
-) -> Result<OwnLine, Error> {
+) -> Result<NumberedConnection, Error> {
     let place = keeper.place_of(watch);
     let (mut conn, mut number) = keeper.connect(place, own.load(Ordering::SeqCst).max(newest)).await?;
     if number == own.load(Ordering::SeqCst) {

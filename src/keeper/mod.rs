@@ -56,7 +56,7 @@ pub(crate) struct Keeper {
     pub(crate) watches: Arc<[Arc<TaskMonitor>]>,
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) log: Log,
-    lines: Mutex<OwnLines>,
+    connections: Mutex<KeeperConnections>,
     connecting: AsyncMutex<()>,
     /// A connection was made.
     connected: Notify,
@@ -68,8 +68,8 @@ pub(crate) struct Keeper {
 
 /// The newest connection to each primary, and how many there were.
 #[derive(Default)]
-struct OwnLines {
-    newest: HashMap<Place, OwnLine>,
+struct KeeperConnections {
+    newest: HashMap<Place, NumberedConnection>,
     number: u64,
     /// The primary epoch of the newest connection, and the number of the first connection of that epoch.
     primary_epoch: u64,
@@ -84,7 +84,7 @@ enum Place {
 }
 
 /// A connection and its number.
-type OwnLine = (OwnConnection, u64);
+type NumberedConnection = (OwnConnection, u64);
 
 impl Keeper {
     fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskMonitor>]>, log: Log) -> Keeper {
@@ -93,7 +93,7 @@ impl Keeper {
             watches,
             facts: identity::process_facts(),
             log,
-            lines: Mutex::default(),
+            connections: Mutex::default(),
             connecting: AsyncMutex::default(),
             connected: Notify::new(),
             resumed: Notify::new(),
@@ -103,7 +103,7 @@ impl Keeper {
 
     /// The number of the newest connection.
     fn newest_number(&self) -> u64 {
-        self.lines.lock().number
+        self.connections.lock().number
     }
 
     fn place_of(&self, watch: &TaskMonitor) -> Place {
@@ -119,8 +119,8 @@ impl Keeper {
     ) -> Result<T, Error> {
         let period = watch.task.beat_period();
         let place = self.worker.store.place();
-        let line = call_context::within(period, Error::timed_out, self.line(watch)).await;
-        let (mut conn, number) = line.map_err(|e| e.at(place))?;
+        let connection = call_context::within(period, Error::timed_out, self.connection(watch)).await;
+        let (mut conn, number) = connection.map_err(|e| e.at(place))?;
         let call = self.steady(number, call(&mut conn));
         let answer = call_context::within(period, Error::timed_out, call).await;
         if let Err(e) = &answer {
@@ -136,9 +136,13 @@ impl Keeper {
         call: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         let primary_epoch = {
-            let lines = self.lines.lock();
+            let connections = self.connections.lock();
             // With another primary epoch the call ends at once.
-            if number >= lines.first { lines.primary_epoch } else { lines.primary_epoch.wrapping_sub(1) }
+            if number >= connections.first {
+                connections.primary_epoch
+            } else {
+                connections.primary_epoch.wrapping_sub(1)
+            }
         };
         self.worker.store.steady_since(primary_epoch, call)
     }
@@ -153,9 +157,9 @@ impl Keeper {
     pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
         let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
         let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Primary(*before)).collect();
-        self.lines.lock().newest.retain(|place, _| !gone.contains(place));
+        self.connections.lock().newest.retain(|place, _| !gone.contains(place));
         for (watch, _) in changed() {
-            watch.lost_line(|_| true, DetectorReset::PrimaryChanged);
+            watch.lost_connection(|_| true, DetectorReset::PrimaryChanged);
             // Do this even if an earlier call has already failed for this reason.
             watch.witness.lock().broken(clock::now(), DetectorReset::PrimaryChanged);
             watch.task.beat_now.notify_one();
@@ -190,61 +194,61 @@ impl Keeper {
         answer
             .unwrap_or_else(|late| {
                 // The next such call makes a new connection. Tasks that use this one decide for themselves.
-                let mut lines = self.lines.lock();
-                if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
-                    lines.newest.remove(&place);
+                let mut connections = self.connections.lock();
+                if connections.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
+                    connections.newest.remove(&place);
                 }
-                drop(lines);
+                drop(connections);
                 Err(late)
             })
             .map_err(|e| e.at(store.place()))
     }
 
     /// The connection for calls of the task, and its number.
-    async fn line(&self, watch: &TaskMonitor) -> Result<(OwnConnection, u64), Error> {
-        let own = watch.line.lock().clone();
-        if let Some(line) = own {
-            return Ok(line);
+    async fn connection(&self, watch: &TaskMonitor) -> Result<(OwnConnection, u64), Error> {
+        let own = watch.connection.lock().clone();
+        if let Some(connection) = own {
+            return Ok(connection);
         }
         let (given_up, place) = (watch.given_up(), self.place_of(watch));
-        let line = match self.usable(place, given_up) {
-            Some(line) => line,
+        let connection = match self.usable(place, given_up) {
+            Some(connection) => connection,
             None => self.connect(place, given_up).await?,
         };
-        *watch.line.lock() = Some(line.clone());
-        Ok(line)
+        *watch.connection.lock() = Some(connection.clone());
+        Ok(connection)
     }
 
     /// The newest connection, if its number is above this one.
-    fn usable(&self, place: Place, above: u64) -> Option<OwnLine> {
-        let lines = self.lines.lock();
-        let is_there = lines.primary_epoch == self.worker.store.primary_epoch();
-        lines.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
+    fn usable(&self, place: Place, above: u64) -> Option<NumberedConnection> {
+        let connections = self.connections.lock();
+        let is_there = connections.primary_epoch == self.worker.store.primary_epoch();
+        connections.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
     }
 
     /// Makes a connection with a number above this one, for this task and for later ones. Tasks that need one at the
     /// same time share it; if it takes long, each makes its own.
-    async fn connect(&self, place: Place, above: u64) -> Result<OwnLine, Error> {
+    async fn connect(&self, place: Place, above: u64) -> Result<NumberedConnection, Error> {
         let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
-        if let Some(line) = self.usable(place, above) {
-            return Ok(line);
+        if let Some(connection) = self.usable(place, above) {
+            return Ok(connection);
         }
         let primary_epoch = self.worker.store.primary_epoch();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
         // Another task may have connected meanwhile: all use the first connection.
-        if let Some(line) = self.usable(place, above) {
-            return Ok(line);
+        if let Some(connection) = self.usable(place, above) {
+            return Ok(connection);
         }
-        let mut lines = self.lines.lock();
-        lines.number += 1;
-        let line = (conn, lines.number);
-        if primary_epoch != lines.primary_epoch {
-            (lines.primary_epoch, lines.first) = (primary_epoch, lines.number);
-            lines.newest.clear();
+        let mut connections = self.connections.lock();
+        connections.number += 1;
+        let connection = (conn, connections.number);
+        if primary_epoch != connections.primary_epoch {
+            (connections.primary_epoch, connections.first) = (primary_epoch, connections.number);
+            connections.newest.clear();
         }
-        lines.newest.insert(place, line.clone());
+        connections.newest.insert(place, connection.clone());
         self.connected.notify_one();
-        Ok(line)
+        Ok(connection)
     }
 
     /// Handles a failed call of the task. A late answer concerns only this task, since each has its own period. A
@@ -258,8 +262,8 @@ impl Keeper {
     }
 
     fn closed(&self, number: u64) {
-        self.lines.lock().newest.retain(|_, (_, own)| *own != number);
-        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, DetectorReset::ConnectionLost));
+        self.connections.lock().newest.retain(|_, (_, own)| *own != number);
+        self.watches.iter().for_each(|watch| watch.lost_connection(|own| own == number, DetectorReset::ConnectionLost));
     }
 
     /// Records that a part of the keeper got no answer, or was refused.

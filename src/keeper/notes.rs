@@ -65,16 +65,16 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
 async fn write(
     keeper: &Keeper,
     watch: &TaskMonitor,
-    line: &mut Option<(OwnConnection, u64)>,
+    connection: &mut Option<(OwnConnection, u64)>,
     timeout: Duration,
     notes: Vec<RunNote>,
 ) -> Result<(), Error> {
     let (task, worker) = (&watch.task, &keeper.worker);
     for call in note::in_calls(notes) {
         let primary_epoch = worker.store.primary_epoch();
-        let (conn, primary_epoch) = match line {
-            Some(line) => line,
-            None => line.insert((worker.store.dedicated(Role::Keeper, None).await?, primary_epoch)),
+        let (conn, primary_epoch) = match connection {
+            Some(connection) => connection,
+            None => connection.insert((worker.store.dedicated(Role::Keeper, None).await?, primary_epoch)),
         };
         let time = timeout.max(response_time(call.iter().map(RunNote::bytes).sum()));
         let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);

@@ -74,10 +74,10 @@ async fn run_once(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
         let plan = watch.pass.lock().plan(epoch);
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
-            let mut line = watch.watched_line(conn).await?;
+            let mut connection = watch.watched_connection(conn).await?;
             let primary_epoch = keeper.worker.store.primary_epoch_of(&task.keys);
-            task.rights.make_sure(primary_epoch, async || check_rights(&mut line, &task.keys).await).await?;
-            answers = send(keeper, watch, &line, &plan, epoch, waited).await;
+            task.rights.make_sure(primary_epoch, async || check_rights(&mut connection, &task.keys).await).await?;
+            answers = send(keeper, watch, &connection, &plan, epoch, waited).await;
             // Report what some calls decided even if others failed.
             let failed = answers.iter().find_map(|answer| answer.as_ref().err());
             failed.map_or(Ok(()), |e| {

@@ -24,7 +24,7 @@ pub(crate) struct TaskMonitor {
     pub(super) pass: Mutex<SweepProgress>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
-    pub(super) line: Mutex<Option<(OwnConnection, u64)>>,
+    pub(super) connection: Mutex<Option<(OwnConnection, u64)>>,
     /// Connections up to this number did not answer this task in time. Other tasks, with other periods, may use them.
     given_up: AtomicU64,
 }
@@ -36,7 +36,7 @@ impl TaskMonitor {
             task,
             seen: Notify::new(),
             pass: Mutex::default(),
-            line: Mutex::default(),
+            connection: Mutex::default(),
             given_up: AtomicU64::new(0),
         }
     }
@@ -47,29 +47,29 @@ impl TaskMonitor {
 
     pub(super) fn give_up(&self, number: u64) {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
-        self.lost_line(|own| own <= number, DetectorReset::NoAnswer);
+        self.lost_connection(|own| own <= number, DetectorReset::NoAnswer);
         self.witness.lock().broken(clock::now(), DetectorReset::NoAnswer);
     }
 
     /// A heartbeat was answered over this connection.
     pub(super) fn answered_over(&self, conn: &OwnConnection) {
-        let line = conn.line_to(self.task.keys.get(Key::Meta));
-        self.witness.lock().answered_over(clock::now(), line);
+        let number = conn.line_to(self.task.keys.get(Key::Meta));
+        self.witness.lock().answered_over(clock::now(), number);
     }
 
     /// The connection to the server that answered the last heartbeat, for calls that must reach the same server.
     ///
     /// # Errors
     /// As after a change of the primary, if calls go over another connection by now.
-    pub(super) async fn watched_line(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
+    pub(super) async fn watched_connection(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
         let key = self.task.keys.get(Key::Meta);
-        let line = conn.at(key).await.map_err(|e| classify("sweep", e))?;
-        if self.witness.lock().is_of(line.line_to(key)) { Ok(line) } else { Err(Error::primary_changed()) }
+        let connection = conn.at(key).await.map_err(|e| classify("sweep", e))?;
+        if self.witness.lock().is_of(connection.line_to(key)) { Ok(connection) } else { Err(Error::primary_changed()) }
     }
 
     /// Drops the connection if its number matches; the watch restarts over another one.
-    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: DetectorReset) {
-        if self.line.lock().take_if(|(_, number)| which(*number)).is_some() {
+    pub(super) fn lost_connection(&self, which: impl Fn(u64) -> bool, cause: DetectorReset) {
+        if self.connection.lock().take_if(|(_, number)| which(*number)).is_some() {
             self.witness.lock().broken(clock::now(), cause);
         }
     }
