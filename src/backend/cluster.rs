@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(4);
 
 /// How many connections are kept for reading the map.
-const LINES: usize = 2;
+const KEPT_CONNECTIONS: usize = 2;
 
 /// How often the map is read without a cause: a late answer does not show whether its node is frozen.
 const WATCH: Duration = Duration::from_secs(1);
@@ -89,12 +89,12 @@ pub(super) struct Cluster {
     looking: SingleFlight<()>,
     turn: AtomicUsize,
     /// How many connections to nodes were made.
-    lines_made: AtomicU64,
+    connections_made: AtomicU64,
     /// The node with which the next read begins. It differs between processes, so that they do not all ask the same
     /// node, and moves on after each read that failed.
     from: AtomicUsize,
     /// The connections over which the map was read last.
-    lines: Mutex<Vec<(ClusterNode, Plain)>>,
+    connections: Mutex<Vec<(ClusterNode, Plain)>>,
     /// Since when no node has sent a map as new as the known one.
     unheard: Mutex<Option<Instant>>,
     /// The nodes that did not answer a page read, and when.
@@ -121,9 +121,9 @@ impl Cluster {
             looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
             looking: SingleFlight::default(),
             turn: AtomicUsize::new(0),
-            lines_made: AtomicU64::new(0),
+            connections_made: AtomicU64::new(0),
             from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
-            lines: Mutex::default(),
+            connections: Mutex::default(),
             unheard: Mutex::default(),
             silent: Mutex::default(),
         })
@@ -206,8 +206,8 @@ impl Cluster {
     }
 
     /// A number for a new connection to a node; never given twice.
-    pub(super) fn line_number(&self) -> u64 {
-        self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
+    pub(super) fn connection_number(&self) -> u64 {
+        self.connections_made.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Whether a node did not answer a moment ago.
@@ -343,7 +343,7 @@ impl Cluster {
         // Do not reuse a connection on which nothing arrives.
         let is_silent =
             |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
-        self.lines.lock().retain(|(node, _)| !is_silent(node));
+        self.connections.lock().retain(|(node, _)| !is_silent(node));
         let is_gone = self.unheard_for(!answers.newest.is_empty(), begun) >= GONE;
         match answers.chosen(&map, is_gone) {
             Ok(told) => {
@@ -373,7 +373,7 @@ impl Cluster {
     /// the others is a seed of the address, since the address may lead elsewhere by now. The seed is not among the
     /// first two, since it may be one of them under another name.
     fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
-        let mut nodes: Vec<ClusterNode> = self.lines.lock().iter().map(|(node, _)| node.clone()).collect();
+        let mut nodes: Vec<ClusterNode> = self.connections.lock().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<ClusterNode>| {
             let from = self.from.load(Ordering::Relaxed) % nodes.len().max(1);
             nodes.rotate_left(from);
@@ -425,21 +425,22 @@ impl Cluster {
 
     /// Reads the map from one node. With `is_kept`, its connection is kept for the next read.
     async fn ask(&self, node: ClusterNode, is_kept: bool) -> Result<SlotMap> {
-        let own = self.lines.lock().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
+        let own =
+            self.connections.lock().iter().find(|(own, _)| *own == node).map(|(_, connection)| connection.clone());
         let asked = async {
-            let mut line = match own {
-                Some(line) => line,
+            let mut connection = match own {
+                Some(connection) => connection,
                 None => {
                     let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
                     let client = self.clients(&node)?.client;
-                    let line = connector::open(&client, &self.ways.access, &config).await;
-                    line.map_err(|e| not_connected(&connector::of_node(e, &node), self.is_tls))?
+                    let connection = connector::open(&client, &self.ways.access, &config).await;
+                    connection.map_err(|e| not_connected(&connector::of_node(e, &node), self.is_tls))?
                 }
             };
             let mut ask = redis::pipe();
             ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
             let (told, info): (Value, String) =
-                ask.query_async(&mut line).await.map_err(|e| not_a_cluster(&node, e))?;
+                ask.query_async(&mut connection).await.map_err(|e| not_a_cluster(&node, e))?;
             let mut map = read(&node, &told).ok_or_else(Error::timed_out)?;
             map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
             map.is_part = info.contains("cluster_state:ok");
@@ -447,18 +448,18 @@ impl Cluster {
                 // The node has not met the others yet, or has forgotten them.
                 return Err(Error::timed_out());
             }
-            Ok((map, line))
+            Ok((map, connection))
         };
         match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(self.silence())) {
-            Ok((map, line)) => {
-                let mut lines = self.lines.lock();
-                if is_kept && lines.len() < LINES && lines.iter().all(|(own, _)| *own != node) {
-                    lines.push((node, line));
+            Ok((map, connection)) => {
+                let mut connections = self.connections.lock();
+                if is_kept && connections.len() < KEPT_CONNECTIONS && connections.iter().all(|(own, _)| *own != node) {
+                    connections.push((node, connection));
                 }
                 Ok(map)
             }
             Err(e) => {
-                self.lines.lock().retain(|(own, _)| *own != node);
+                self.connections.lock().retain(|(own, _)| *own != node);
                 Err(e)
             }
         }

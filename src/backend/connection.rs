@@ -38,14 +38,14 @@ const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) enum OwnConnection {
     One(Plain),
     /// To the nodes of a cluster: each command goes to the node that has its key.
-    Routed(Arc<NodeLines>),
+    Routed(Arc<NodeConnections>),
     /// To one node of a cluster.
-    Pinned(Arc<NodeLines>, Box<NodeLine>),
+    Pinned(Arc<NodeConnections>, Box<NodeConnection>),
 }
 
 /// Connections to nodes. Each is made when it is first needed.
 #[derive(Clone)]
-pub(crate) struct NodeLines {
+pub(crate) struct NodeConnections {
     cluster: Arc<Cluster>,
     config: AsyncConnectionConfig,
     opened: Arc<Mutex<HashMap<ClusterNode, Opened>>>,
@@ -61,12 +61,12 @@ pub(crate) struct NodeLines {
 #[derive(Clone, Default)]
 struct Opened {
     primary_epoch: Option<u64>,
-    line: Option<NodeLine>,
-    opening: Arc<SingleFlight<RedisResult<NodeLine>>>,
+    connection: Option<NodeConnection>,
+    opening: Arc<SingleFlight<RedisResult<NodeConnection>>>,
 }
 
 #[derive(Clone)]
-pub(crate) struct NodeLine {
+pub(crate) struct NodeConnection {
     conn: Plain,
     node: ClusterNode,
     /// The primary epoch of the node; `None` if it has no slots.
@@ -93,45 +93,55 @@ impl OwnConnection {
         name: impl Fn(&Plain) + Send + Sync + 'static,
     ) -> OwnConnection {
         let (opened, name, runtime) = (Arc::default(), Arc::new(name), Arc::new(AppRuntime::of_caller()));
-        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, runtime, name, are_for_looks: false }))
+        OwnConnection::Routed(Arc::new(NodeConnections {
+            cluster,
+            config,
+            opened,
+            runtime,
+            name,
+            are_for_looks: false,
+        }))
     }
 
     /// The same connections for page reads. A node that does not answer fails the call soon, and for some time each
     /// later call at once.
     pub(super) fn for_looks(&self) -> OwnConnection {
         match self {
-            OwnConnection::Routed(lines) => {
-                OwnConnection::Routed(Arc::new(NodeLines { are_for_looks: true, ..NodeLines::clone(lines) }))
-            }
+            OwnConnection::Routed(connections) => OwnConnection::Routed(Arc::new(NodeConnections {
+                are_for_looks: true,
+                ..NodeConnections::clone(connections)
+            })),
             own => own.clone(),
         }
     }
 
     /// The connection to the server that has this key, for calls that must stay on one server.
     pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
-        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
-        let node = lines.node_of(slot_of(key.as_bytes()))?;
-        lines.pinned(&node).await
+        let OwnConnection::Routed(connections) = self else { return Ok(self.clone()) };
+        let node = connections.node_of(slot_of(key.as_bytes()))?;
+        connections.pinned(&node).await
     }
 
     /// The primaries of a cluster, each as `host:port`; one empty text for a single server.
     pub(crate) fn places(&self) -> Vec<String> {
         match self {
-            OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(ClusterNode::to_string).collect(),
+            OwnConnection::Routed(connections) => {
+                connections.cluster.primaries().iter().map(ClusterNode::to_string).collect()
+            }
             _ => vec![String::new()],
         }
     }
 
     /// The connection to one of [`places`](OwnConnection::places).
     pub(crate) async fn at_place(&self, place: &str) -> RedisResult<OwnConnection> {
-        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
-        let node = lines.cluster.primaries().into_iter().find(|node| node.to_string() == place);
+        let OwnConnection::Routed(connections) = self else { return Ok(self.clone()) };
+        let node = connections.cluster.primaries().into_iter().find(|node| node.to_string() == place);
         self.to_node(&node.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?).await
     }
 
     pub(super) async fn to_node(&self, node: &ClusterNode) -> RedisResult<OwnConnection> {
         match self {
-            OwnConnection::Routed(lines) => lines.pinned(node).await,
+            OwnConnection::Routed(connections) => connections.pinned(node).await,
             _ => Ok(self.clone()),
         }
     }
@@ -140,21 +150,21 @@ impl OwnConnection {
     pub(crate) fn has(&self, key: &str) -> bool {
         match self {
             OwnConnection::One(_) | OwnConnection::Routed(_) => true,
-            OwnConnection::Pinned(lines, line) => {
-                lines.cluster.node_of(slot_of(key.as_bytes())).as_ref() == Some(&line.node)
+            OwnConnection::Pinned(connections, connection) => {
+                connections.cluster.node_of(slot_of(key.as_bytes())).as_ref() == Some(&connection.node)
             }
         }
     }
 
     /// The number of the connection that serves this key; each new connection gets another one. `None` if none is open;
     /// 0 for a single server.
-    pub(crate) fn line_to(&self, key: &str) -> Option<u64> {
+    pub(crate) fn number_for(&self, key: &str) -> Option<u64> {
         match self {
             OwnConnection::One(_) => Some(0),
-            OwnConnection::Pinned(_, line) => Some(line.number),
-            OwnConnection::Routed(lines) => {
-                let node = lines.cluster.node_of_key(key)?;
-                lines.opened.lock().get(&node)?.line.as_ref().map(|line| line.number)
+            OwnConnection::Pinned(_, connection) => Some(connection.number),
+            OwnConnection::Routed(connections) => {
+                let node = connections.cluster.node_of_key(key)?;
+                connections.opened.lock().get(&node)?.connection.as_ref().map(|connection| connection.number)
             }
         }
     }
@@ -162,10 +172,13 @@ impl OwnConnection {
     pub(super) fn open(&self) -> Vec<Plain> {
         match self {
             OwnConnection::One(conn) => vec![conn.clone()],
-            OwnConnection::Pinned(_, line) => vec![line.conn.clone()],
-            OwnConnection::Routed(lines) => {
-                lines.opened.lock().values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
-            }
+            OwnConnection::Pinned(_, connection) => vec![connection.conn.clone()],
+            OwnConnection::Routed(connections) => connections
+                .opened
+                .lock()
+                .values()
+                .filter_map(|opened| Some(opened.connection.as_ref()?.conn.clone()))
+                .collect(),
         }
     }
 
@@ -179,8 +192,8 @@ impl Connection for OwnConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             OwnConnection::One(conn) => conn.req_packed_command(cmd),
-            OwnConnection::Routed(lines) => Box::pin(lines.route(cmd)),
-            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_over(line, cmd)),
+            OwnConnection::Routed(connections) => Box::pin(connections.route(cmd)),
+            OwnConnection::Pinned(connections, connection) => Box::pin(connections.ask_over(connection, cmd)),
         }
     }
 
@@ -192,8 +205,10 @@ impl Connection for OwnConnection {
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             OwnConnection::One(conn) => conn.req_packed_commands(pipeline, offset, count),
-            OwnConnection::Routed(lines) => Box::pin(lines.route_all(pipeline, offset, count)),
-            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_all_over(line, pipeline, offset, count)),
+            OwnConnection::Routed(connections) => Box::pin(connections.route_all(pipeline, offset, count)),
+            OwnConnection::Pinned(connections, connection) => {
+                Box::pin(connections.ask_all_over(connection, pipeline, offset, count))
+            }
         }
     }
 
@@ -260,7 +275,7 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
     e.is_some_and(|e| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code)))
 }
 
-impl NodeLines {
+impl NodeConnections {
     /// Drops connections to nodes whose primary epoch is over.
     fn leave_past(&self) {
         self.opened
@@ -273,7 +288,7 @@ impl NodeLines {
         self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
-    async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
+    async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeConnection> {
         let primary_epoch = self.cluster.reign_of(node);
         let opening = {
             let mut opened = self.opened.lock();
@@ -282,14 +297,14 @@ impl NodeLines {
                 // Answers over the former connection no longer count.
                 *own = Opened { primary_epoch, ..Opened::default() };
             }
-            match &own.line {
-                Some(line) => return Ok(line.clone()),
+            match &own.connection {
+                Some(connection) => return Ok(connection.clone()),
                 None => Arc::clone(&own.opening),
             }
         };
         let open = || {
-            let (lines, node) = (Arc::clone(self), node.clone());
-            async move { Ok(lines.open(node, primary_epoch).await) }
+            let (connections, node) = (Arc::clone(self), node.clone());
+            async move { Ok(connections.open(node, primary_epoch).await) }
         };
         let ended = || io::Error::from(io::ErrorKind::NotConnected).into();
         let runtime = self.runtime.handle().ok_or_else(ended)?;
@@ -299,34 +314,41 @@ impl NodeLines {
                 opening.attempt(&runtime, open).await.unwrap_or_else(|_| Err(ended()))
             }),
         );
-        let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
+        let connection = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
         let mut opened = self.opened.lock();
         // Another connection may have been made meanwhile, for a later primary epoch.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
-        Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
+        Ok(own.map(|own| own.connection.get_or_insert(connection.clone()).clone()).unwrap_or(connection))
     }
 
-    async fn open(&self, node: ClusterNode, primary_epoch: Option<u64>) -> RedisResult<NodeLine> {
+    async fn open(&self, node: ClusterNode, primary_epoch: Option<u64>) -> RedisResult<NodeConnection> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
         let conn = connector::open(&client, self.cluster.access(), &self.config).await;
         let conn = conn.map_err(|e| connector::of_node(e, &node))?;
         (self.name)(&conn);
-        Ok(NodeLine { conn, node, primary_epoch, silence: Arc::default(), number: self.cluster.line_number() })
+        Ok(NodeConnection {
+            conn,
+            node,
+            primary_epoch,
+            silence: Arc::default(),
+            number: self.cluster.connection_number(),
+        })
     }
 
     async fn pinned(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<OwnConnection> {
-        let line = Box::new(self.to(node).await?);
-        Ok(OwnConnection::Pinned(Arc::clone(self), line))
+        let connection = Box::new(self.to(node).await?);
+        Ok(OwnConnection::Pinned(Arc::clone(self), connection))
     }
 
     /// Drops the connection. The next call to the node makes another.
-    fn leave(&self, line: &NodeLine) {
+    fn leave(&self, connection: &NodeConnection) {
         let mut opened = self.opened.lock();
-        let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
-        if opened.get(&line.node).is_some_and(is_it) {
-            opened.remove(&line.node);
+        let is_it =
+            |own: &Opened| own.connection.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &connection.silence));
+        if opened.get(&connection.node).is_some_and(is_it) {
+            opened.remove(&connection.node);
         }
     }
 
@@ -364,20 +386,25 @@ impl NodeLines {
     }
 
     /// Waits for an answer of a node. A late answer counts only if the node is still a primary.
-    async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-        let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
-        let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.primary_epoch, answer));
-        let answered = self.looked(&line.node, answer).await;
+    async fn answered<T>(
+        &self,
+        connection: &NodeConnection,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let mut under_way = AtNode { connections: self, connection, begun: Instant::now(), has_ended: false };
+        let answer = self.watched(&connection.node, while_it_reigns(&self.cluster, connection.primary_epoch, answer));
+        let answered = self.looked(&connection.node, answer).await;
         under_way.has_ended = true;
         if answered.as_ref().is_err_and(RedisError::is_io_error) {
-            self.leave(line);
-            self.cluster.suspect(&line.node);
+            self.leave(connection);
+            self.cluster.suspect(&connection.node);
             return answered;
         }
-        line.silence.lock().answered();
-        match line.primary_epoch {
+        connection.silence.lock().answered();
+        match connection.primary_epoch {
             Some(primary_epoch)
-                if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, primary_epoch).await =>
+                if under_way.begun.elapsed() > LATE
+                    && !self.cluster.confirms(&connection.node, primary_epoch).await =>
             {
                 Err(deposed())
             }
@@ -386,28 +413,28 @@ impl NodeLines {
     }
 
     async fn ask(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
-        let line = self.to(node).await?;
-        self.at(&line, cmd).await
+        let connection = self.to(node).await?;
+        self.at(&connection, cmd).await
     }
 
-    async fn at(&self, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
-        let mut conn = line.conn.clone();
-        self.answered(line, conn.req_packed_command(cmd)).await
+    async fn at(&self, connection: &NodeConnection, cmd: &Cmd) -> RedisResult<Value> {
+        let mut conn = connection.conn.clone();
+        self.answered(connection, conn.req_packed_command(cmd)).await
     }
 
     /// Makes a call over this connection. If its slot is being moved, asks the node that has the key by now. If the
     /// slot has moved for good, returns the redirect as an error.
-    async fn ask_over(self: &Arc<Self>, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.at(line, cmd).await;
-        match Elsewhere::of(&answer, &line.node) {
+    async fn ask_over(self: &Arc<Self>, connection: &NodeConnection, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.at(connection, cmd).await;
+        match Elsewhere::of(&answer, &connection.node) {
             Some(Elsewhere::Ask(to)) => self.ask_on_its_way(&to, cmd).await,
             Some(Elsewhere::Moved(slot, to)) => {
-                self.cluster.moved(slot, to, &line.node);
+                self.cluster.moved(slot, to, &connection.node);
                 answer
             }
             None => {
                 if is_down(&answer) {
-                    self.cluster.suspect(&line.node);
+                    self.cluster.suspect(&connection.node);
                 }
                 answer
             }
@@ -416,13 +443,13 @@ impl NodeLines {
 
     async fn ask_all_over(
         &self,
-        line: &NodeLine,
+        connection: &NodeConnection,
         pipeline: &Pipeline,
         offset: usize,
         count: usize,
     ) -> RedisResult<Vec<Value>> {
-        let mut conn = line.conn.clone();
-        self.answered(line, conn.req_packed_commands(pipeline, offset, count)).await
+        let mut conn = connection.conn.clone();
+        self.answered(connection, conn.req_packed_commands(pipeline, offset, count)).await
     }
 
     /// Makes a call at the node to which its slot is being moved.
@@ -471,8 +498,8 @@ impl NodeLines {
         offset: usize,
         count: usize,
     ) -> RedisResult<Vec<Value>> {
-        let line = self.to(node).await?;
-        self.ask_all_over(&line, pipeline, offset, count).await
+        let connection = self.to(node).await?;
+        self.ask_all_over(&connection, pipeline, offset, count).await
     }
 
     /// Makes calls together, without a transaction; their keys are in one slot. Those that a node redirects are repeated one by one.
@@ -491,20 +518,18 @@ impl NodeLines {
     }
 }
 
-impl NodeLine {}
-
 /// A call to a node that is under way. If it is dropped before its end, the caller gave up.
 struct AtNode<'a> {
-    lines: &'a NodeLines,
-    line: &'a NodeLine,
+    connections: &'a NodeConnections,
+    connection: &'a NodeConnection,
     begun: Instant,
     has_ended: bool,
 }
 
 impl Drop for AtNode<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.line.silence.lock().given_up(self.begun) {
-            self.lines.leave(self.line);
+        if !self.has_ended && self.connection.silence.lock().given_up(self.begun) {
+            self.connections.leave(self.connection);
         }
     }
 }

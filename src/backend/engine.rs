@@ -213,7 +213,7 @@ impl Store {
     }
 
     /// A separate connection, for calls that must not delay others.
-    pub(crate) fn line(&self, role: Role) -> SharedConnection {
+    pub(crate) fn connection(&self, role: Role) -> SharedConnection {
         SharedConnection::new(Arc::clone(&self.address), role)
     }
 

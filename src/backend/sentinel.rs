@@ -121,8 +121,9 @@ impl Sentinels {
 
     async fn first_look(&self) -> Result<Primary> {
         let (sender, _pushes) = unbounded_channel();
-        let mut lines: Vec<SentinelLine> = self.nodes.iter().map(|node| SentinelLine::to(node, &sender)).collect();
-        let asked = join_all(lines.iter_mut().map(|line| line.ask(&self.service)));
+        let mut connections: Vec<SentinelConnection> =
+            self.nodes.iter().map(|node| SentinelConnection::to(node, &sender)).collect();
+        let asked = join_all(connections.iter_mut().map(|connection| connection.ask(&self.service)));
         let words = tokio::time::timeout(FIRST_LOOK, asked).await.map_err(|_| Error::timed_out())?;
         let is_unknown = words.iter().any(|word| matches!(word, SentinelWord::Unknown));
         if let Some(best) = best(&words) {
@@ -185,16 +186,16 @@ async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool)
         let (sentinels, last) = (sentinels.clone(), &last);
         async move {
             let (sender, mut pushes) = unbounded_channel();
-            let mut line = SentinelLine::to(node, &sender);
+            let mut connection = SentinelConnection::to(node, &sender);
             while let Some(its) = sentinels.upgrade() {
                 let rests = !is_keeper && its.a_keeper_listens();
                 let service = its.service.clone();
                 drop(its);
                 let word = if rests {
-                    line.conn = None;
+                    connection.conn = None;
                     none()
                 } else {
-                    line.ask(&service).await
+                    connection.ask(&service).await
                 };
                 let Some(its) = sentinels.upgrade() else { return };
                 {
@@ -245,15 +246,15 @@ async fn switched_within(pushes: &mut UnboundedReceiver<PushInfo>, time: Duratio
 }
 
 /// The connection to one sentinel. It is made again when it breaks.
-struct SentinelLine<'a> {
+struct SentinelConnection<'a> {
     node: &'a Client,
     pushes: &'a UnboundedSender<PushInfo>,
     conn: Option<Plain>,
 }
 
-impl<'a> SentinelLine<'a> {
-    fn to(node: &'a Client, pushes: &'a UnboundedSender<PushInfo>) -> SentinelLine<'a> {
-        SentinelLine { node, pushes, conn: None }
+impl<'a> SentinelConnection<'a> {
+    fn to(node: &'a Client, pushes: &'a UnboundedSender<PushInfo>) -> SentinelConnection<'a> {
+        SentinelConnection { node, pushes, conn: None }
     }
 
     async fn ask(&mut self, service: &str) -> SentinelWord {

@@ -12,11 +12,11 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const LONGEST_RESPONSE: Duration = Duration::from_secs(24 * 3600);
 
 /// The slowest link that calls allow for, in bytes a second. If a call times out, its repeat gets twice the time.
-const LINE_BYTES_PER_SECOND: u64 = 256 * 1024;
+const LINK_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 /// The time that `bytes` may need on the link.
 pub(crate) fn transfer_time(bytes: usize) -> Duration {
-    Duration::from_millis((bytes as u64).saturating_mul(1000) / LINE_BYTES_PER_SECOND)
+    Duration::from_millis((bytes as u64).saturating_mul(1000) / LINK_BYTES_PER_SECOND)
 }
 
 /// How long a call with this many bytes waits for its answer.

@@ -234,7 +234,7 @@ impl<'a> Watch<'a> {
             };
             let key = self.keys.get(Key::Meta);
             let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
-            let before = std::mem::replace(&mut self.line, line.line_to(key));
+            let before = std::mem::replace(&mut self.line, line.number_for(key));
             if before.is_some() && before != self.line {
                 // The watch so far was over another server.
                 self.conn = Some((conn, primary_epoch));

@@ -53,7 +53,7 @@ impl TaskMonitor {
 
     /// A heartbeat was answered over this connection.
     pub(super) fn answered_over(&self, conn: &OwnConnection) {
-        let number = conn.line_to(self.task.keys.get(Key::Meta));
+        let number = conn.number_for(self.task.keys.get(Key::Meta));
         self.witness.lock().answered_over(clock::now(), number);
     }
 
@@ -64,7 +64,11 @@ impl TaskMonitor {
     pub(super) async fn watched_connection(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
         let key = self.task.keys.get(Key::Meta);
         let connection = conn.at(key).await.map_err(|e| classify("sweep", e))?;
-        if self.witness.lock().is_of(connection.line_to(key)) { Ok(connection) } else { Err(Error::primary_changed()) }
+        if self.witness.lock().is_of(connection.number_for(key)) {
+            Ok(connection)
+        } else {
+            Err(Error::primary_changed())
+        }
     }
 
     /// Drops the connection if its number matches; the watch restarts over another one.

@@ -119,7 +119,7 @@ impl DispatchBuffer {
     ) -> DispatchBuffer {
         DispatchBuffer {
             tables,
-            copies: copies.map(|copies| (copies, store.line(Role::Replicated))),
+            copies: copies.map(|copies| (copies, store.connection(Role::Replicated))),
             store,
             keys,
             all_keys: AtomicBool::new(false),

@@ -207,7 +207,7 @@ impl Call {
             apart(worker, task, time, connected, copied).await
         } else {
             // Both calls of a task may wait for this connection in turn.
-            let line = task.replicated.get_or_init(|| worker.store.line(Role::Replicated));
+            let line = task.replicated.get_or_init(|| worker.store.connection(Role::Replicated));
             line.call(time + copies.within, copied).await
         }
     }
