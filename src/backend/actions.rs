@@ -23,7 +23,7 @@ pub(crate) struct Named {
 
 /// The state of a job, and when it was dispatched: a later job may have the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stood {
+pub(crate) struct SeenState {
     /// `None` if there was no job.
     pub(crate) state: Option<JobState>,
     pub(crate) dispatched_at_ms: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Stood {
 
 impl Named {
     /// The job, if it is still in this state.
-    pub(crate) fn as_stood(id: JobId, Stood { state, dispatched_at_ms }: Stood) -> Named {
+    pub(crate) fn if_unchanged(id: JobId, SeenState { state, dispatched_at_ms }: SeenState) -> Named {
         let dispatched = dispatched_at_ms.map_or_else(String::new, |ms| format!("@{ms}"));
         Named { id, stamp: format!("={}{dispatched}", state.map_or("unknown", JobState::as_str)) }
     }

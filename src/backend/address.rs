@@ -41,7 +41,7 @@ pub(crate) enum Role {
 
 /// The address of the server and how to reach it. `Debug` shows only host, port and database: a URL may hold a password.
 pub(crate) struct Address {
-    road: Topology,
+    topology: Topology,
     place: Arc<str>,
     is_tls: bool,
     access: ConnectOptions,
@@ -52,7 +52,7 @@ pub(crate) struct Address {
 /// How the primary is found.
 enum Topology {
     /// At the given address.
-    Straight(Box<Clients>),
+    Single(Box<Clients>),
     /// By asking the sentinels.
     Sentinels(Box<Guided>),
     /// In a cluster each node is the primary of some slots.
@@ -89,7 +89,7 @@ impl Address {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
         let (access, runtime) = (access.clone(), Arc::new(AppRuntime::of_caller()));
         let connector = |info| Connector { access: access.clone(), info };
-        let (road, place, info) = if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
+        let (topology, place, info) = if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
             let ways = connector(info.clone());
             // Report wrong settings at once.
             ways.to(info.addr().clone())?;
@@ -103,9 +103,9 @@ impl Address {
             (Topology::Sentinels(Box::new(guided)), place, primary)
         } else {
             let info = info_of(url)?;
-            (Topology::Straight(Box::new(connector(info.clone()).to(info.addr().clone())?)), place_of(&info), info)
+            (Topology::Single(Box::new(connector(info.clone()).to(info.addr().clone())?)), place_of(&info), info)
         };
-        Ok(Address { road, place: place.into(), is_tls: is_tls(info.addr()), access, owner, runtime })
+        Ok(Address { topology, place: place.into(), is_tls: is_tls(info.addr()), access, owner, runtime })
     }
 
     /// The runtime for shared work.
@@ -116,16 +116,16 @@ impl Address {
     /// The primary epoch: grows with each failover. Always 0 in a cluster, whose connections check this
     /// themselves.
     pub(super) fn primary_epoch(&self) -> u64 {
-        match &self.road {
-            Topology::Straight(_) | Topology::Cluster(_) => 0,
+        match &self.topology {
+            Topology::Single(_) | Topology::Cluster(_) => 0,
             Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
         }
     }
 
     /// Grows whenever a server becomes a primary, or stops being one.
     pub(super) fn changes(&self) -> u64 {
-        match &self.road {
-            Topology::Straight(_) => 0,
+        match &self.topology {
+            Topology::Single(_) => 0,
             Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
             Topology::Cluster(cluster) => cluster.changes(),
         }
@@ -133,33 +133,33 @@ impl Address {
 
     /// The epoch of the primary that has this key. A server that becomes primary again gets a new number.
     pub(super) fn primary_epoch_of(&self, key: &str) -> u64 {
-        match &self.road {
-            Topology::Straight(_) => 0,
+        match &self.topology {
+            Topology::Single(_) => 0,
             Topology::Sentinels(guided) => guided.sentinels.primary_epoch(),
             Topology::Cluster(cluster) => cluster.primary_epoch_of(slot_of(key.as_bytes())),
         }
     }
 
     pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
-        match &self.road {
+        match &self.topology {
             Topology::Cluster(cluster) => Some(cluster),
             _ => None,
         }
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.road, Topology::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     /// Whether another server may become the primary.
     pub(crate) fn fails_over(&self) -> bool {
-        !matches!(self.road, Topology::Straight(_))
+        !matches!(self.topology, Topology::Single(_))
     }
 
     /// Starts the task that watches for a new primary, unless it runs.
     pub(crate) fn keep_watch(&self) {
-        match &self.road {
-            Topology::Straight(_) => {}
+        match &self.topology {
+            Topology::Single(_) => {}
             Topology::Sentinels(guided) => guided.sentinels.keep_watch(),
             Topology::Cluster(cluster) => cluster.keep_watch(),
         }
@@ -167,7 +167,7 @@ impl Address {
 
     /// Watches for a new primary on the keeper's runtime, since handlers may block the runtime of the App. Never returns.
     pub(crate) async fn watch(&self) {
-        if let Topology::Sentinels(guided) = &self.road {
+        if let Topology::Sentinels(guided) = &self.topology {
             guided.sentinels.watch().await;
         }
         std::future::pending().await
@@ -183,7 +183,7 @@ impl Address {
         work: impl Future<Output = Result<T>> + 'a,
     ) -> impl Future<Output = Result<T>> + 'a {
         // This is not an async function, which would store the work twice in its future: callers have small stacks.
-        let Topology::Sentinels(guided) = &self.road else { return Either::Left(work) };
+        let Topology::Sentinels(guided) = &self.topology else { return Either::Left(work) };
         let work = Box::pin(work);
         Either::Right(async move {
             tokio::select! {
@@ -196,8 +196,8 @@ impl Address {
 
     /// How to reach the primary; in a cluster, any node.
     async fn clients(&self) -> Result<Clients> {
-        let Guided { sentinels, ways, last } = match &self.road {
-            Topology::Straight(clients) => return Ok(Clients::clone(clients)),
+        let Guided { sentinels, ways, last } = match &self.topology {
+            Topology::Single(clients) => return Ok(Clients::clone(clients)),
             Topology::Sentinels(guided) => &**guided,
             Topology::Cluster(cluster) => {
                 cluster.ready().await?;
@@ -224,7 +224,7 @@ impl Address {
     /// caller has a time-out of its own.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection> {
         let config = self.access.config().set_response_timeout(response);
-        if let Topology::Cluster(cluster) = &self.road {
+        if let Topology::Cluster(cluster) = &self.topology {
             cluster.ready().await.map_err(|e| e.at(&self.place))?;
             let (owner, config) = (Arc::clone(&self.owner), config.set_connection_timeout(Some(CONNECT_TIMEOUT)));
             return Ok(OwnConnection::routed(Arc::clone(cluster), config, move |conn| name(conn, role, &owner)));
@@ -257,7 +257,7 @@ impl Address {
         let opened = async {
             let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
             let mut conn = self.connect_to(&client, config).await?;
-            if matches!(self.road, Topology::Sentinels(_)) {
+            if matches!(self.topology, Topology::Sentinels(_)) {
                 is_primary(&mut conn).await.map_err(|e| e.at(&self.place))?;
             }
             Ok(conn)
@@ -269,8 +269,8 @@ impl Address {
 
     async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        let named = |e| match &self.road {
-            Topology::Straight(_) => e,
+        let named = |e| match &self.topology {
+            Topology::Single(_) => e,
             _ => connector::of_node(e, client.get_connection_info().addr()),
         };
         connector::open(client, &self.access, &config).await.map_err(|e| self.fault(named(e)))

@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// The primary epoch of a node; `None` if it is not a primary.
-    pub(super) fn reign_of(&self, node: &ClusterNode) -> Option<u64> {
+    pub(super) fn primary_epoch_of_node(&self, node: &ClusterNode) -> Option<u64> {
         self.map().primary_epochs.get(node).copied()
     }
 
@@ -202,7 +202,7 @@ impl Cluster {
     }
 
     pub(super) fn was_checked(&self, node: &ClusterNode) {
-        self.checked.lock().extend(self.reign_of(node));
+        self.checked.lock().extend(self.primary_epoch_of_node(node));
     }
 
     /// A number for a new connection to a node; never given twice.

@@ -221,7 +221,7 @@ impl Connection for OwnConnection {
 }
 
 /// Waits for a node's answer for as long as the node's primary epoch lasts.
-async fn while_it_reigns<T>(
+async fn while_primary<T>(
     cluster: &Cluster,
     primary_epoch: Option<u64>,
     answer: impl Future<Output = RedisResult<T>>,
@@ -278,9 +278,9 @@ fn is_down(answer: &RedisResult<Value>) -> bool {
 impl NodeConnections {
     /// Drops connections to nodes whose primary epoch is over.
     fn leave_past(&self) {
-        self.opened
-            .lock()
-            .retain(|node, own| own.primary_epoch.is_none() || self.cluster.reign_of(node) == own.primary_epoch);
+        self.opened.lock().retain(|node, own| {
+            own.primary_epoch.is_none() || self.cluster.primary_epoch_of_node(node) == own.primary_epoch
+        });
     }
 
     fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
@@ -289,7 +289,7 @@ impl NodeConnections {
     }
 
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeConnection> {
-        let primary_epoch = self.cluster.reign_of(node);
+        let primary_epoch = self.cluster.primary_epoch_of_node(node);
         let opening = {
             let mut opened = self.opened.lock();
             let own = opened.entry(node.clone()).or_default();
@@ -310,7 +310,7 @@ impl NodeConnections {
         let runtime = self.runtime.handle().ok_or_else(ended)?;
         let opened = self.watched(
             node,
-            while_it_reigns(&self.cluster, primary_epoch, async {
+            while_primary(&self.cluster, primary_epoch, async {
                 opening.attempt(&runtime, open).await.unwrap_or_else(|_| Err(ended()))
             }),
         );
@@ -392,7 +392,7 @@ impl NodeConnections {
         answer: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
         let mut under_way = AtNode { connections: self, connection, begun: Instant::now(), has_ended: false };
-        let answer = self.watched(&connection.node, while_it_reigns(&self.cluster, connection.primary_epoch, answer));
+        let answer = self.watched(&connection.node, while_primary(&self.cluster, connection.primary_epoch, answer));
         let answered = self.looked(&connection.node, answer).await;
         under_way.has_ended = true;
         if answered.as_ref().is_err_and(RedisError::is_io_error) {

@@ -41,11 +41,11 @@ pub(crate) struct ConnectOptions {
     #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
     /// Servers that refused our password last time, by their addresses.
-    refusals: Arc<Mutex<HashMap<String, ShutOut>>>,
+    refusals: Arc<Mutex<HashMap<String, Refusal>>>,
 }
 
 /// A server's refusal of our password.
-struct ShutOut {
+struct Refusal {
     e: RedisError,
     shown: Option<Credentials>,
     at: Instant,
@@ -84,7 +84,7 @@ impl ConnectOptions {
                 let before = refusals.remove(&place).filter(|before| before.shown == shown);
                 let mut pauses = before.map_or_else(Pauses::until_answered, |before| before.pauses);
                 let pause = pauses.next();
-                refusals.insert(place, ShutOut { e: e.clone(), shown, at: Instant::now(), pauses, pause });
+                refusals.insert(place, Refusal { e: e.clone(), shown, at: Instant::now(), pauses, pause });
             }
             _ => drop(refusals.remove(&place)),
         }
@@ -149,13 +149,17 @@ pub(super) async fn open(
         return Err(refusal);
     }
     let shown = access.current();
-    let opened = let_in(client, access, config).await;
+    let opened = open_authenticated(client, access, config).await;
     access.said(place, shown, &opened);
     opened
 }
 
 /// Connects, and distinguishes a wrong password from a server that accepts no more clients.
-async fn let_in(client: &Client, access: &ConnectOptions, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
+async fn open_authenticated(
+    client: &Client,
+    access: &ConnectOptions,
+    config: &AsyncConnectionConfig,
+) -> Result<Plain, RedisError> {
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {

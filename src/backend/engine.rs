@@ -392,7 +392,8 @@ impl Store {
             cluster.ready().await?;
         }
         let node = cluster.as_ref().map(|cluster| cluster.any_node());
-        let primary_epoch = cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.reign_of(node));
+        let primary_epoch =
+            cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.primary_epoch_of_node(node));
         let subscribed = async {
             let mut conn = self.address.listen(node.as_ref(), Role::Hints, sender).await?;
             // All in one call: a round trip may take long.

@@ -149,13 +149,13 @@ const LOOK: usize = 500;
 
 /// Why jobs are taken from their workers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Word<'a> {
+pub(crate) enum TakeReason<'a> {
     /// Their processes are proven dead, or another worker has their exclusive name.
     Proof,
     /// Another worker took their exclusive name, and they did not stop when asked. No stall is counted.
     Replaced,
-    /// This person declared the workers dead.
-    Of(&'a str),
+    /// The person of this name declared the workers dead.
+    Person(&'a str),
 }
 
 /// Takes the jobs of a task from dead workers, call by call. Closes the workers' call sequences first: a delayed
@@ -182,7 +182,7 @@ impl TakeBack {
         conn: &mut impl Connection,
         keys: &TaskKeys,
         worker: &str,
-        word: Word<'_>,
+        word: TakeReason<'_>,
         dead: &[String],
     ) -> Result<bool> {
         if !self.is_closed {
@@ -192,9 +192,9 @@ impl TakeBack {
         let mut call = scripts::RECONCILE.on(keys);
         call.arg(worker);
         match word {
-            Word::Proof => call.arg("worker_restarted").arg(""),
-            Word::Replaced => call.arg("replaced").arg(""),
-            Word::Of(by) => call.arg("manual").arg(by),
+            TakeReason::Proof => call.arg("worker_restarted").arg(""),
+            TakeReason::Replaced => call.arg("replaced").arg(""),
+            TakeReason::Person(by) => call.arg("manual").arg(by),
         };
         let mut reply = call.arg(self.at.as_deref().unwrap_or("0")).arg(LOOK).arg(dead).call(conn).await?;
         if reply.next::<String>()? == "undeclared" {

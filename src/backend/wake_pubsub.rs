@@ -46,7 +46,7 @@ impl Store {
     /// As every call; also if the node no longer has one of them.
     pub(crate) async fn wake_subscription(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<WakeSubscription> {
         let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
-        let primary_epoch = cluster.reign_of(node);
+        let primary_epoch = cluster.primary_epoch_of_node(node);
         let (sender, pushes) = unbounded_channel();
         let listening = async {
             let conn = self.address.listen(Some(node), Role::Wake, sender).await?;

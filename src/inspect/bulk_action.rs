@@ -12,7 +12,7 @@ use super::act_report::{BulkReport, JobSelection, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{JobRow, LOOKED};
 use super::parts::by_table;
-use crate::backend::actions::{self, ActionReply, Named, Stood};
+use crate::backend::actions::{self, ActionReply, Named, SeenState};
 use crate::backend::jobs;
 use crate::backend::overview;
 use crate::backend::values;
@@ -59,7 +59,7 @@ pub struct BulkAction {
     state: Option<JobState>,
     dispatched_at_ms: Option<u64>,
     /// The states that [`bind`](BulkAction::pin) has read.
-    stood: HashMap<JobId, Stood>,
+    stood: HashMap<JobId, SeenState>,
     began_ms: Option<u64>,
     /// The progress: an index into the ids, or the cursor of a page.
     index: usize,
@@ -141,7 +141,7 @@ impl BulkAction {
                 };
                 let (found, dispatched) = self.inspector.ask(call).await?;
                 for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
-                    let stood = Stood { state: job.map(|(state, _)| state), dispatched_at_ms };
+                    let stood = SeenState { state: job.map(|(state, _)| state), dispatched_at_ms };
                     if self.stood.insert(id.clone(), stood).is_none() {
                         *counts.entry(stood.state).or_default() += 1;
                     }
@@ -210,7 +210,7 @@ impl BulkAction {
                     let hash = self.hasher.hash_one(&parsed);
                     // Each id once, even if it was passed several times.
                     if !self.seen.contains(&hash) && own.insert(hash) {
-                        let own = |state| Stood { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
+                        let own = |state| SeenState { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
                         let stood = self.state.map(own).or_else(|| self.stood.get(&parsed).copied());
                         named.push(match stood {
                             // Only a cancel distinguishes claimed from running. The other acts change neither.
@@ -218,9 +218,9 @@ impl BulkAction {
                                 if stood.state == Some(JobState::Claimed)
                                     && !matches!(self.kind, Kind::Cancel { .. }) =>
                             {
-                                Named::as_stood(parsed, Stood { state: Some(JobState::Running), ..stood })
+                                Named::if_unchanged(parsed, SeenState { state: Some(JobState::Running), ..stood })
                             }
-                            Some(stood) => Named::as_stood(parsed, stood),
+                            Some(stood) => Named::if_unchanged(parsed, stood),
                             None => Named::anywhere(parsed),
                         });
                         texts.push(id.clone());

@@ -8,7 +8,7 @@ use super::Inspector;
 use super::silent::ResolvedJob;
 use super::workers::WorkerReport;
 use crate::backend::server::check_rights;
-use crate::backend::sweep::{StalledJob, TakeBack, Word};
+use crate::backend::sweep::{StalledJob, TakeBack, TakeReason};
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
 use crate::error::Error;
 use crate::escape::Escaped;
@@ -98,7 +98,7 @@ impl Inspector {
             self.ask(async |conn| check_rights(conn, keys).await).await?;
             let mut its = TakeBack::default();
             while !its.is_done() {
-                let step = async |conn: &mut _| its.step(conn, keys, "", Word::Of(&self.by), dead).await;
+                let step = async |conn: &mut _| its.step(conn, keys, "", TakeReason::Person(&self.by), dead).await;
                 let stepped = self.store.shared(RESPONSE_TIMEOUT, step).await;
                 // Report the jobs that were taken before a failure.
                 taken.append(&mut its.taken);

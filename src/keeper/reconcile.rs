@@ -8,7 +8,7 @@ use futures_util::future::{join_all, try_join_all};
 use super::Keeper;
 use super::sweep::move_workflows;
 use super::task_monitor::TaskMonitor;
-use crate::backend::sweep::{TakeBack, Word};
+use crate::backend::sweep::{TakeBack, TakeReason};
 use crate::backoff::Pauses;
 use crate::clock;
 use crate::error::Error;
@@ -142,7 +142,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskMonitor, dead: &[String]) -> Res
     let (task, own, begun) = (&watch.task, keeper.worker.id.as_str(), clock::now());
     let mut taking = TakeBack::default();
     while !taking.is_done() {
-        let step = async |conn: &mut _| taking.step(conn, &task.keys, own, Word::Proof, dead).await;
+        let step = async |conn: &mut _| taking.step(conn, &task.keys, own, TakeReason::Proof, dead).await;
         if !keeper.housekeeping_call(step).await? {
             keeper.declare_again(watch).await?;
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::builder::Worker;
-use crate::backend::sweep::{TakeBack, Word};
+use crate::backend::sweep::{TakeBack, TakeReason};
 use crate::backend::workers::SILENT_AFTER;
 use crate::clock;
 use crate::error::Error;
@@ -79,21 +79,21 @@ impl Worker {
     /// Asks the worker that had the name to stop, as a signal would. Waits while it is alive, until its grace is over.
     /// Returns how its jobs are taken: `Proof`, which counts a stall, if it gives no sign of life; `Replaced` if it is
     /// alive and still holds jobs after its grace; `None` if it has stopped and holds nothing.
-    async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Option<Word<'static>>, Error> {
+    async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Option<TakeReason<'static>>, Error> {
         if has_stopped(said) {
             return Ok(None);
         }
         let longest = said.get("longestShutdown").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
         let (Some(longest), Some(task)) = (longest, self.tasks_of(said).first().copied()) else {
-            return Ok(Some(Word::Proof));
+            return Ok(Some(TakeReason::Proof));
         };
         // Compare with our own presence, which was written a moment ago by the same clock.
         let silent_ms = seen_ms(&self.presence_of(self.id.as_str()).await?).saturating_sub(seen_ms(said));
         if said.contains_key("deadAt") || Duration::from_millis(silent_ms) > SILENT_AFTER {
-            return Ok(Some(Word::Proof));
+            return Ok(Some(TakeReason::Proof));
         }
         let tables = self.store.tables(task).all();
-        let Some(keys) = tables.first() else { return Ok(Some(Word::Proof)) };
+        let Some(keys) = tables.first() else { return Ok(Some(TakeReason::Proof)) };
         match self.store.call(async |conn| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await).await {
             Err(e) if e.is_retryable() => return Err(e),
             // The request may have been written, and the worker may still read it.
@@ -117,16 +117,16 @@ impl Worker {
                 (last_seen, sign_at) = (seen_ms(&said), now);
             }
             if now.since(sign_at) > if lives { SILENT_AFTER } else { SIGN } {
-                return Ok(Some(Word::Proof));
+                return Ok(Some(TakeReason::Proof));
             }
             if now.since(asked) > longest.saturating_add(READS) {
-                return Ok(Some(Word::Replaced));
+                return Ok(Some(TakeReason::Replaced));
             }
         }
     }
 
     /// Takes the jobs of a task that the worker holds. Returns how many.
-    async fn take_jobs(&self, task: &str, worker: &str, word: Word<'_>) -> Result<usize, Error> {
+    async fn take_jobs(&self, task: &str, worker: &str, word: TakeReason<'_>) -> Result<usize, Error> {
         let (dead, mut taken) = ([worker.to_owned()], 0);
         for keys in self.store.tables(task).asked(&self.store).await?.iter() {
             let mut taking = TakeBack::default();

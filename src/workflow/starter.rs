@@ -7,7 +7,7 @@ use crate::backend::keys::TaskKeys;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::{Copied, ask_copied};
 use crate::backend::timeouts::response_time;
-use crate::backend::workflow::start::{self, Comes, NewInstance, Staged, StagedPart, Started};
+use crate::backend::workflow::start::{self, NewInstance, Staged, StagedPart, StartContent, Started};
 use crate::backoff::Pauses;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -37,8 +37,8 @@ impl Starter<'_> {
     pub(super) async fn start(&self, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
-            match self.begin(Comes::Instance, patience).await? {
-                (Started::ShapeUnknown, _) => match self.begin(Comes::InstanceAndShape, patience).await? {
+            match self.begin(StartContent::Instance, patience).await? {
+                (Started::ShapeUnknown, _) => match self.begin(StartContent::InstanceAndShape, patience).await? {
                     (Started::Left, _) => {}
                     started => return Ok(started),
                 },
@@ -56,8 +56,8 @@ impl Starter<'_> {
 
     /// Makes the call that starts the instance. All parts of a large one are written before, so a replica that has this
     /// write has them, too.
-    async fn begin(&self, comes: Comes<'_>, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
-        let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
+    async fn begin(&self, comes: StartContent<'_>, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
+        let bytes = if matches!(comes, StartContent::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
         let call = || async move {
             if self.durability.copies().is_none() {
@@ -111,7 +111,7 @@ impl Starter<'_> {
                 }
             }
         }
-        match self.begin(Comes::Parts { nonce: &nonce, parts: part, is_new: !is_known }, patience).await? {
+        match self.begin(StartContent::Parts { nonce: &nonce, parts: part, is_new: !is_known }, patience).await? {
             (Started::PartsUnknown | Started::ShapeUnknown, _) => Ok(None),
             started => Ok(Some(started)),
         }

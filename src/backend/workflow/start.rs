@@ -98,7 +98,7 @@ impl ToSend {
 
 /// What the call that starts an instance contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comes<'a> {
+pub(crate) enum StartContent<'a> {
     /// Everything except the records of its shape.
     Instance,
     /// Everything, with the records of its shape.
@@ -112,17 +112,17 @@ pub(crate) async fn start(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     instance: &NewInstance<'_>,
-    comes: Comes<'_>,
+    comes: StartContent<'_>,
 ) -> Result<Started> {
     let NewInstance { id, shape, inputs, delay, deadline } = instance;
     let staged = match comes {
-        Comes::Parts { nonce, parts, .. } => format!("{nonce} {parts}"),
+        StartContent::Parts { nonce, parts, .. } => format!("{nonce} {parts}"),
         _ => "-".to_owned(),
     };
     let records = match comes {
-        Comes::InstanceAndShape => &*shape.records,
+        StartContent::InstanceAndShape => &*shape.records,
         // The last record marks the shape as complete.
-        Comes::Parts { is_new: true, .. } => &shape.records[shape.records.len().saturating_sub(1)..],
+        StartContent::Parts { is_new: true, .. } => &shape.records[shape.records.len().saturating_sub(1)..],
         _ => &[],
     };
     let mut call = scripts::FLOW_START.on(keys);

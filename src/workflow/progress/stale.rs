@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::WorkflowProgress;
 use super::send::job_of;
-use crate::backend::actions::{self, ActionReply, Named, Stood};
+use crate::backend::actions::{self, ActionReply, Named, SeenState};
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
 use crate::backend::timeouts::response_time;
@@ -33,7 +33,7 @@ impl WorkflowProgress {
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
             let ended = self.stale(keys, &table, &nodes).await?;
             let waits = self.waits_too_long(keys, &table, &nodes).await?;
-            let waiting = |ms| Stood { state: Some(JobState::Waiting), dispatched_at_ms: Some(ms) };
+            let waiting = |ms| SeenState { state: Some(JobState::Waiting), dispatched_at_ms: Some(ms) };
             let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = nodes
                 .iter()
                 .zip(ended.into_iter().zip(waits))
@@ -41,7 +41,7 @@ impl WorkflowProgress {
                 .filter_map(|(node, (ended, waits))| {
                     let (node, id) = (*sends.get(node)?, node.job_id());
                     let ended = ended.map(|ended| Named { id: id.clone(), stamp: ended.to_string() });
-                    Some((node, ended.or_else(|| Some(Named::as_stood(id, waiting(waits?))))?))
+                    Some((node, ended.or_else(|| Some(Named::if_unchanged(id, waiting(waits?))))?))
                 })
                 .unzip();
             while !left.is_empty() {
