@@ -187,7 +187,7 @@ impl TaskRuntime {
             tracing::warn!(%task, acked, replicas, "outcomes recorded, but acknowledged by fewer replicas than requested");
         }
         if did_lack && !lacks {
-            tracing::info!(%task, replicas, "outcomes are acknowledged by as many replicas as requested again");
+            tracing::info!(%task, replicas, "outcomes are again acknowledged by as many replicas as requested");
         }
     }
 
