@@ -192,7 +192,7 @@ pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) ->
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("the redis user may not run {}; grant that, else jobs would be lost", named(&missing));
+    let what = format!("the redis user may not run {}; grant this, or jobs would be lost", named(&missing));
     Err(Error::Unsupported { what })
 }
 
