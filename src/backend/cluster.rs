@@ -247,7 +247,8 @@ impl Cluster {
         self.suspect(from);
     }
 
-    /// Asks the other nodes whether a node that answered late is still a primary. Its answer counts only if they say so after it came.
+    /// Asks the other nodes whether a node that answered late is still a primary. The late answer counts only if they confirm this
+    /// after it came.
     pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, primary_epoch: u64) -> bool {
         let came = Instant::now();
         // A read that other callers share may have begun before the answer came.

@@ -6,7 +6,7 @@ use super::classify::classify;
 use super::connection::Connection;
 use crate::error::{Error, Result};
 
-/// A command, or several at a time, that no script contains. Its `name` is that of [`Error::Server`].
+/// A plain command, or several at a time, called without a script. `name` is that of [`Error::Server`].
 pub(super) trait PlainCall {
     async fn call<T: FromRedisValue>(&self, conn: &mut impl Connection, name: &'static str) -> Result<T>;
 }

@@ -70,7 +70,7 @@ pub(crate) struct Want {
     pub(crate) jobs: usize,
     /// How many of them begin; the others are claimed ahead.
     pub(crate) begin: usize,
-    /// How many of those that begin have a free slot; hooks do.
+    /// How many of those that begin have a free slot. Hooks use these first.
     pub(crate) with_slot: usize,
     /// Whether to claim hooks, too.
     pub(crate) hooks: bool,

@@ -133,7 +133,7 @@ impl News {
         self.posted.notified().await;
     }
 
-    /// Drops the news: the news and its jobs refer to each other.
+    /// Drops the news. It refers to jobs that refer to it, so none of them would be freed.
     pub(crate) fn clear(&self) {
         self.about.lock().clear();
     }
