@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_without_end_share_a_label() {
+    fn codes_beyond_the_bound_share_a_label() {
         let metrics = RunMetrics::register(&mut Registry::default());
         for at in 0..CODES {
             assert_eq!(metrics.label(&format!("code_{at}")), format!("code_{at}"));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reign_of_a_primary_ends_when_it_loses_all_its_slots() {
+    fn a_primary_epoch_ends_when_the_primary_loses_all_its_slots() {
         let mut primary_epochs = 0;
         let mut map = |rows: &[Row], before: &SlotMap| {
             let mut map = read(&node(1), &told(rows)).unwrap();

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_display_that_gives_up_does_not_panic() {
+    fn a_display_that_fails_does_not_panic() {
         #[derive(Debug)]
         struct Rude;
         impl fmt::Display for Rude {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_kept_in_another_error() {
+    fn code_and_delay_are_kept_in_errors_of_other_types() {
         let minute = Duration::from_secs(60);
         let error = || JobError::new(chain(&["a", "b"])).with_code("Not One").retry_after(minute);
         let refused = "[code \"Not One\" is reserved or malformed] ";

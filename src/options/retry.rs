@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_factor_stops_growing_instead_of_computing_on() {
+    fn a_tiny_factor_stops_growing_after_many_steps() {
         let policy = exact().exponential(seconds(1), 1.0001);
         assert_eq!(policy.delay(u32::MAX), policy.delay(GROWTH_STEPS));
         assert!(policy.delay(u32::MAX) > seconds(2));

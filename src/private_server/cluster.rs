@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_share_the_slots_and_go_with_the_value() {
+    fn nodes_share_the_slots_until_the_value_is_dropped() {
         let cluster = RedisCluster::start().unwrap();
         let ports: Vec<u16> = cluster.nodes.iter().map(RedisServer::port).collect();
         for (at, port) in ports.iter().enumerate() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_meet_that_were_too_slow_for_each_other_at_first() {
+    fn nodes_meet_although_the_first_handshakes_timed_out() {
         let (cluster, bus) = RedisCluster::apart().unwrap();
         cluster.nodes[0].freeze().unwrap();
         thread::scope(|scope| {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_answers_and_goes_with_its_value() {
+    fn a_server_answers_until_its_value_is_dropped() {
         let server = RedisServer::start().unwrap();
         let (port, dir) = (server.port(), server.dir().to_owned());
         assert!(answers(port));

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_job_needs_a_slot_of_both_and_a_failed_wait_takes_none() {
+    async fn a_job_takes_slots_of_both_task_and_worker_or_none() {
         let (worker, task) = (Permits::new(Some(2)), Permits::new(Some(3)));
         let both = TaskPermits { worker: &worker, task: Some(&task) };
         assert_eq!((both.take(3), worker.take(1), task.take(2)), (2, 0, 1));
