@@ -253,7 +253,7 @@ impl AppBuilder {
 
     /// Checks the settings, connects within 5 s, and checks the server.
     ///
-    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest: it
+    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest. It
     /// runs shared connections and tasks. If it ends, calls in progress may fail with [`Error::Closed`], and later calls
     /// connect again on the runtime of their caller. Heartbeats and sweeps have their own thread.
     ///

@@ -225,8 +225,8 @@ impl Invocation {
         self
     }
 
-    /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text:
-    /// after a separate load the server could lose the cache again.
+    /// Makes the call. If the server has lost its script cache (restart, SCRIPT FLUSH), the repeat contains the text.
+    /// After a separate load the server could lose the cache again.
     pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply> {
         let begun = Instant::now();
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {

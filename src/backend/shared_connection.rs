@@ -105,7 +105,7 @@ impl SharedConnection {
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped. The connection is dropped once abandoned calls
-    /// have waited for a second in total without any answer: callers with a shorter time-out must not keep a dead
+    /// have waited for a second in total without any answer. So callers with a shorter time-out do not keep a dead
     /// connection alive.
     pub(crate) async fn call<T>(
         &self,

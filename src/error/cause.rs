@@ -128,8 +128,8 @@ impl StdError for Handled {
     }
 }
 
-/// A `JobError` inside an error of another type. It displays the source of the `JobError` and has the handling as its cause: an
-/// error that is boxed twice can only be found through its causes.
+/// A `JobError` inside an error of another type. It displays the source of the `JobError`. Its cause is the handling: an error that is
+/// boxed twice can only be found through its causes.
 #[derive(Debug)]
 pub(super) struct ErrorCarrier(pub(super) Handled);
 

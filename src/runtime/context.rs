@@ -208,8 +208,8 @@ impl Context {
 
     /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
     ///
-    /// A checkpoint that cannot be decoded as `T`, for example after a deploy that changed the type, counts as `None`, with a warning in
-    /// the log. A job must be able to start without a checkpoint anyway. To migrate old ones, read them as a `serde_json::Value`.
+    /// A checkpoint that cannot be decoded as `T`, for example after a deploy, counts as `None`, with a warning in the log. A
+    /// job must be able to start without a checkpoint anyway. To migrate old ones, read them as a `serde_json::Value`.
     ///
     /// # Errors
     /// [`NoteError::Redis`] if Redis does not answer.

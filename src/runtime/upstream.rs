@@ -28,8 +28,7 @@ const FAILOVER: Duration = Duration::from_secs(60);
 /// How many values are read in one call. Each may have 1 MiB.
 const VALUES: usize = 8;
 
-/// The name of a node with the type of its value: a constant for the code that builds the graph and the code that reads
-/// the value.
+/// The name of a node with the type of its value. Use one constant where the graph is built and where the value is read.
 ///
 /// ```
 /// # use heartline::{Context, Graph, JobError, NodeName, TaskDef};

@@ -72,8 +72,8 @@ pub(crate) fn unsent_risk_notice(interval: Duration) -> Duration {
     interval / 20
 }
 
-/// If two checks of the keeper are further apart than this and a deadline passed in between, this process does not know
-/// the state of the job.
+/// If two checks of the keeper are further apart than this, the process may have been frozen. Then it does not know
+/// the state of a job whose deadline passed in between.
 pub(crate) fn asleep_after(interval: Duration) -> Duration {
     interval / 10
 }

@@ -7,7 +7,7 @@
 //! 3. **Resolve.** One interval after the snapshot, the jobs left in `candidates` were silent all the time: they are stalled. Each call
 //!    decides about a bounded number, by the table in `lua/sweep.lua`. Then the next snapshot is taken.
 //!
-//! **The witness rule** guards step 3: a job is stalled only if one process watched it stay silent for a whole interval
+//! **The witness rule** guards step 3. A job is stalled only if one process watched it stay silent for a whole interval
 //! over a healthy connection. [`witness`] is that rule as a pure state machine. So no decision compares wall clocks.
 //! After an outage, every live worker sends a heartbeat before any witness has watched a full interval.
 //!
