@@ -309,11 +309,11 @@ mod tests {
 
     #[test]
     fn a_denied_command_in_a_script_is_denied_in_every_wording() {
-        let told = [
+        let texts = [
             "The user executing the script can't run this command or subcommand script: 5ca1ab1e, on @user_script:1.",
             "Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't access at least one of the keys mentioned in the command arguments",
         ];
-        for text in told {
+        for text in texts {
             let error = classify("settle", make_extension_error("ERR".into(), Some(text.into())));
             assert!(error.is_denied() && !error.is_retryable(), "{error:?}");
         }

@@ -320,13 +320,13 @@ impl Cluster {
             let timeout = if nodes.peek().is_some() || answers.has_any() { PATIENCE.min(left) } else { left };
             let answer = tokio::time::timeout(timeout, asking.next()).await;
             let answer = answer.map(|answer| {
-                let (node, told) = answer?;
+                let (node, sent) = answer?;
                 silent.retain(|(silent, _)| *silent != node);
-                Some(told)
+                Some(sent)
             });
             match answer {
-                Ok(Some(told)) => {
-                    answers.add(told, &map);
+                Ok(Some(sent)) => {
+                    answers.add(sent, &map);
                     if answers.newest.len() >= wanted {
                         break;
                     }
@@ -347,8 +347,8 @@ impl Cluster {
         self.connections.lock().retain(|(node, _)| !is_silent(node));
         let is_gone = self.unheard_for(!answers.newest.is_empty(), begun) >= GONE;
         match answers.chosen(&map, is_gone) {
-            Ok(told) => {
-                self.take(told, begun);
+            Ok(sent) => {
+                self.take(sent, begun);
                 Ok(())
             }
             Err(e) => {
@@ -440,9 +440,9 @@ impl Cluster {
             };
             let mut ask = redis::pipe();
             ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
-            let (told, info): (Value, String) =
+            let (reply, info): (Value, String) =
                 ask.query_async(&mut connection).await.map_err(|e| not_a_cluster(&node, e))?;
-            let mut map = read(&node, &told).ok_or_else(Error::timed_out)?;
+            let mut map = read(&node, &reply).ok_or_else(Error::timed_out)?;
             map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
             map.is_part = info.contains("cluster_state:ok");
             if map.ranges.is_empty() {

@@ -67,7 +67,7 @@ impl Store {
             match enlist(conn, &list, worker).await {
                 // In a cluster each list is on its own node. If one is unreachable, write the others.
                 Err(e) if conn.is_routed() && e.is_outage() => away = Some(e),
-                told => drop(told?),
+                answer => drop(answer?),
             }
         }
         scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker)).arg(fields).call(conn).await?;
@@ -97,13 +97,13 @@ impl Store {
         };
         let is_routed = conn.is_routed();
         let closes = join_all(closes.map(|close| in_time(is_routed, close)));
-        let (mut told, left) = join(closes, in_time(is_routed, leave)).await;
-        told.push(left);
+        let (mut answers, left) = join(closes, in_time(is_routed, leave)).await;
+        answers.push(left);
         let mut away = None;
-        for told in told {
-            match told {
+        for answer in answers {
+            match answer {
                 Err(e) if is_routed && e.is_outage() => away = Some(e),
-                told => told?,
+                answer => answer?,
             }
         }
         let now = streams::server_time_ms(conn).await?;

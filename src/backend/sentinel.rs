@@ -213,9 +213,9 @@ async fn listen(sentinels: Weak<Sentinels>, nodes: Vec<Client>, is_keeper: bool)
 
 /// The primary of the highest epoch.
 fn best(words: &[SentinelWord]) -> Option<Primary> {
-    let told =
+    let primaries =
         words.iter().filter_map(|word| if let SentinelWord::Primary(primary) = word { Some(primary) } else { None });
-    told.max_by_key(|primary| primary.epoch).cloned()
+    primaries.max_by_key(|primary| primary.epoch).cloned()
 }
 
 /// The new primary to use, if its address or its epoch has changed. A sentinel that was cut off reports the former
@@ -223,7 +223,7 @@ fn best(words: &[SentinelWord]) -> Option<Primary> {
 fn heard(known: Option<&Primary>, words: &[SentinelWord]) -> Option<Primary> {
     let best = best(words)?;
     let Some(known) = known else { return Some(best) };
-    let all_say_so = || words.iter().all(|word| matches!(word, SentinelWord::Primary(told) if told.is_at(&best)));
+    let all_say_so = || words.iter().all(|word| matches!(word, SentinelWord::Primary(primary) if primary.is_at(&best)));
     let goes = match best.epoch.cmp(&known.epoch) {
         std::cmp::Ordering::Greater => true,
         _ if best == *known => false,
@@ -306,7 +306,7 @@ fn epoch_of(
     answer: redis::RedisResult<std::collections::HashMap<String, redis::Value>>,
 ) -> redis::RedisResult<Option<u64>> {
     match answer {
-        Ok(told) => Ok(told.get("config-epoch").and_then(|epoch| redis::from_redis_value_ref(epoch).ok())),
+        Ok(reply) => Ok(reply.get("config-epoch").and_then(|epoch| redis::from_redis_value_ref(epoch).ok())),
         Err(e) if knows_no_primary(&e) => Ok(None),
         Err(e) => Err(e),
     }

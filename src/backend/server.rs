@@ -175,8 +175,8 @@ async fn look(conn: &mut OwnConnection, keys: &[String], timeout: Option<Duratio
 async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u64> {
     info.get::<String>("min_slaves_good_slaves")?;
     let mut ask = redis::cmd("CONFIG");
-    let told = ask.arg("GET").arg("min-replicas-to-write").query_async::<HashMap<String, u64>>(conn).await;
-    Some(told.ok().and_then(|told| told.into_values().next()).unwrap_or(1))
+    let setting = ask.arg("GET").arg("min-replicas-to-write").query_async::<HashMap<String, u64>>(conn).await;
+    Some(setting.ok().and_then(|setting| setting.into_values().next()).unwrap_or(1))
 }
 
 /// How many keys are listed for a command.
@@ -205,12 +205,12 @@ fn named(missing: &[String]) -> String {
             None => rights.push((&right[0], vec![&right[1]])),
         }
     }
-    let told = rights.into_iter().map(|(command, keys)| {
+    let shown = rights.into_iter().map(|(command, keys)| {
         let more = keys.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("{command} on {}{more}", keys[..keys.len().min(NAMED)].join(", "))
     });
-    told.collect::<Vec<_>>().join("; ")
+    shown.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

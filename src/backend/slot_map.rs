@@ -89,9 +89,9 @@ impl MapAnswers {
         match answer {
             Ok(newer) if newer.epoch >= known.epoch && newer.is_part => self.newest.push(newer),
             // Either the node has not learned of a failover yet, or the cluster was created again.
-            Ok(told) => {
-                if self.older.as_ref().is_none_or(|before| before.epoch < told.epoch) {
-                    self.older = Some(told);
+            Ok(sent) => {
+                if self.older.as_ref().is_none_or(|before| before.epoch < sent.epoch) {
+                    self.older = Some(sent);
                 }
             }
             // An error about authentication is more useful than the news that another node is unreachable.
@@ -113,11 +113,11 @@ impl MapAnswers {
         // If the cluster is down, no node takes part. Then use the newest map, unless it is older than the known one.
         let all_say_so = failure.is_none() || !is_known;
         let older =
-            older.filter(|told| all_say_so || told.epoch >= known.epoch || is_gone && told.is_another_than(known));
-        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.is_another_than(known)) {
+            older.filter(|sent| all_say_so || sent.epoch >= known.epoch || is_gone && sent.is_another_than(known));
+        if let Some(sent) = older.as_ref().filter(|sent| newest.is_empty() && is_known && sent.is_another_than(known)) {
             tracing::warn!(
                 known = known.epoch,
-                told = told.epoch,
+                found = sent.epoch,
                 "no node of the known cluster answers, and the address leads to another cluster; using that one until this process restarts"
             );
         }
@@ -132,8 +132,8 @@ pub(super) fn epoch_of(info: &str) -> Option<u64> {
 }
 
 /// Reads the answer of `CLUSTER SLOTS`: ranges, each with its primary and its replicas.
-pub(super) fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
-    let Value::Array(rows) = told else { return None };
+pub(super) fn read(asked: &ClusterNode, reply: &Value) -> Option<SlotMap> {
+    let Value::Array(rows) = reply else { return None };
     let mut map = SlotMap::default();
     for row in rows {
         let Value::Array(row) = row else { return None };
@@ -155,14 +155,14 @@ pub(super) fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
 }
 
 /// The id of a node in `CLUSTER SLOTS`.
-fn id_of(told: &Value) -> Option<String> {
-    let Value::Array(parts) = told else { return None };
+fn id_of(reply: &Value) -> Option<String> {
+    let Value::Array(parts) = reply else { return None };
     redis::from_redis_value_ref(parts.get(2)?).ok()
 }
 
 /// A node in `CLUSTER SLOTS`. Without a host it is the node that was asked; `?` means unknown.
-fn node_of(asked: &ClusterNode, told: &Value) -> Option<ClusterNode> {
-    let Value::Array(parts) = told else { return None };
+fn node_of(asked: &ClusterNode, reply: &Value) -> Option<ClusterNode> {
+    let Value::Array(parts) = reply else { return None };
     let [host, Value::Int(port), ..] = &parts[..] else { return None };
     let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
     let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
@@ -180,7 +180,7 @@ mod tests {
     /// First and last slot, then the nodes.
     type Row<'a> = (i64, i64, &'a [(&'a str, i64)]);
 
-    fn told(rows: &[Row]) -> Value {
+    fn reply_of(rows: &[Row]) -> Value {
         let named = |(host, port): &(&str, i64)| {
             Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(*port), Value::Nil])
         };
@@ -195,17 +195,17 @@ mod tests {
     fn a_slot_map_uses_the_address_of_the_node_that_sent_it() {
         let rows: [Row; 3] =
             [(100, 200, &[("10.0.0.1", 2), ("10.0.0.1", 3)]), (0, 99, &[("", 1), ("?", 9)]), (201, 300, &[("?", 9)])];
-        let map = read(&node(1), &told(&rows)).unwrap();
+        let map = read(&node(1), &reply_of(&rows)).unwrap();
         assert_eq!((map.node_of(0), map.node_of(150), map.node_of(250)), (Some(&node(1)), Some(&node(2)), None));
         assert_eq!(map.nodes, BTreeSet::from([node(1), node(2), node(3)]));
-        assert!(read(&node(1), &Value::Okay).is_none() && read(&node(1), &told(&[(5, 4, &[("a", 1)])])).is_none());
+        assert!(read(&node(1), &Value::Okay).is_none() && read(&node(1), &reply_of(&[(5, 4, &[("a", 1)])])).is_none());
     }
 
     #[test]
     fn a_primary_epoch_ends_when_the_primary_loses_all_its_slots() {
         let mut primary_epochs = 0;
         let mut map = |rows: &[Row], before: &SlotMap| {
-            let mut map = read(&node(1), &told(rows)).unwrap();
+            let mut map = read(&node(1), &reply_of(rows)).unwrap();
             map.number_epochs(before, &mut primary_epochs);
             map
         };

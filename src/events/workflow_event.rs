@@ -165,19 +165,19 @@ mod tests {
         let decoded = decode("nightly", &entry).unwrap();
         assert!(!decoded.unknown_fields);
         let json: Vec<String> = decoded.events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
-        let told = |id: &str, run: u64, step: &str| {
+        let event = |id: &str, run: u64, step: &str| {
             format!(r#"{{"workflow":"nightly","id":"{id}","run":{run},"event":{step},"at_ms":1700000000123}}"#)
         };
         assert_eq!(
             json,
             [
-                told("a", 1, r#""started""#),
-                told("a/3.1", 1, r#""started""#),
-                told("a", 1, r#""node","node":0,"state":"completed""#),
-                told("a/3.1", 1, r#""node","node":12,"state":"skipped""#),
-                told("b", 2, r#""paused""#),
-                told("b", 2, r#""resumed""#),
-                told("c", 1, r#""ended","state":"cancelled""#),
+                event("a", 1, r#""started""#),
+                event("a/3.1", 1, r#""started""#),
+                event("a", 1, r#""node","node":0,"state":"completed""#),
+                event("a/3.1", 1, r#""node","node":12,"state":"skipped""#),
+                event("b", 2, r#""paused""#),
+                event("b", 2, r#""resumed""#),
+                event("c", 1, r#""ended","state":"cancelled""#),
             ]
         );
     }

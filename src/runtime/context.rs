@@ -189,13 +189,13 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe: the checkpoint is kept, and is written soon.
     pub async fn checkpoint_now<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
-        let told = self.checkpoint(state);
-        if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) {
-            return told;
+        let noted = self.checkpoint(state);
+        if !matches!(noted, Ok(()) | Err(NoteError::Interrupted(_))) {
+            return noted;
         }
         if !self.0.held.notes.has_checkpoint() {
             // The keeper wrote the checkpoint first, and may have learned that the job is lost.
-            return told.and_then(|()| Ok(self.heartbeat()?));
+            return noted.and_then(|()| Ok(self.heartbeat()?));
         }
         if let Some(store) = &self.0.note_store
             && !store.write(&self.0.held).await?
@@ -203,7 +203,7 @@ impl Context {
             self.0.held.set(Flags::LOST);
             return Err(Interrupted::Lost.into());
         }
-        told
+        noted
     }
 
     /// The latest [`checkpoint`](Context::checkpoint) of this run or an earlier one; `None` if there is none.
@@ -247,12 +247,12 @@ impl Context {
     }
 
     fn note(&self, note: impl FnOnce(&HeldJob)) -> Result<(), NoteError> {
-        let told = self.heartbeat();
-        if !matches!(told, Err(Interrupted::Lost | Interrupted::Ended)) {
+        let heartbeat = self.heartbeat();
+        if !matches!(heartbeat, Err(Interrupted::Lost | Interrupted::Ended)) {
             note(&self.0.held);
             self.0.held.noted();
         }
-        Ok(told?)
+        Ok(heartbeat?)
     }
 
     /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job
