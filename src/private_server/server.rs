@@ -431,7 +431,7 @@ mod tests {
         let error = RedisServer::builder().binary("/nowhere/redis-server").start().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "/nowhere/redis-server not found: install it with `apt-get install redis-server`, `brew install redis`, \
+            "/nowhere/redis-server not found: install it (`apt-get install redis-server` or `brew install redis`), \
              or set HEARTLINE_REDIS_SERVER"
         );
         let error = RedisServer::builder().arg("--no-such-setting").arg("1").start().unwrap_err();

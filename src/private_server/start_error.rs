@@ -13,7 +13,7 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(20);
 pub enum StartError {
     /// No server program was found.
     #[error(
-        "{wanted} not found: install it with `apt-get install redis-server`, `brew install redis`, or set \
+        "{wanted} not found: install it (`apt-get install redis-server` or `brew install redis`), or set \
          HEARTLINE_REDIS_SERVER"
     )]
     NotFound {
