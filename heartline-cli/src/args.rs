@@ -80,7 +80,7 @@ impl Global {
     }
 
     /// Whether `--redis` contains a password. Other users of the machine can read it there.
-    pub(crate) fn tells_password(&self) -> bool {
+    pub(crate) fn shows_password(&self) -> bool {
         let user = self.redis.as_deref().and_then(|url| url.split_once("://")?.1.rsplit_once('@'));
         user.is_some_and(|(user, _)| user.contains(':'))
     }
@@ -131,11 +131,11 @@ pub(crate) enum Command {
     ///
     /// This is seldom needed: live workers recover the jobs of a dead one. `worker` recovers the jobs of a worker that you know to be dead,
     /// at once. `sweep` does what a worker does, if no worker is running. `running`, `claimed` and `fail` are for tasks with manual
-    /// recovery, or to override the task's options. Except for `worker`, a job is recovered only after it was watched for a whole stall
+    /// recovery, or to override the task's options. Except for `worker`, a job is recovered only if it was silent for a whole watched stall
     /// interval, or is parked for a person.
     #[command(subcommand)]
     Recover(RecoverCommand),
-    /// Check that each job is in exactly one place, and that no data is left over
+    /// Check that each job is in exactly one list or set, and that no data is left over
     #[command(after_help = examples!("audit              every task", "audit -t export"))]
     Audit {
         /// The task [default: all]
@@ -205,7 +205,7 @@ pub(crate) enum Command {
     Exec {
         /// The id of the worker's process
         parent: i32,
-        /// The prefix of the message if exec fails
+        /// The prefix of the error message if the program cannot be started
         sign: String,
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
@@ -338,7 +338,7 @@ pub(crate) struct BoardServing {
     /// Never show payloads, results or checkpoints
     #[arg(long)]
     pub(crate) no_payloads: bool,
-    /// A proxy in front serves HTTPS: browsers send the session cookie over HTTPS only
+    /// A proxy serves the board over HTTPS: browsers send the session cookie over HTTPS only
     #[arg(long)]
     pub(crate) https: bool,
 }
@@ -628,7 +628,7 @@ pub(crate) enum FlowsCommand {
     Cancel {
         #[command(flatten)]
         of: InstanceNamed,
-        /// The reason, shown with the job [default: cancelled by NAME, from --by]
+        /// The reason, shown with the instance and its jobs [default: cancelled by NAME, from --by]
         #[arg(long)]
         reason: Option<String>,
     },
@@ -655,8 +655,8 @@ pub(crate) enum FlowsCommand {
     },
     /// Recover workflows now, as workers do every few seconds; safe while workers run
     ///
-    /// If the server lost data of instances, it is repaired as far as possible. Instances whose state was lost are paused: resume, retry
-    /// or cancel them.
+    /// Data of instances that the server lost is repaired as far as possible. Instances whose state was lost are paused: resume, retry or
+    /// cancel them.
     #[command(after_help = examples!("flows recover", "flows recover nightly   also if the list of workflows lost it"))]
     Recover {
         /// Only this workflow; it is added to the list of workflows again

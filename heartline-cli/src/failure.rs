@@ -55,15 +55,15 @@ impl From<heartline::Error> for Failure {
                  redis-sentinel://:PASSWORD@host?sentinelServiceName=NAME, with &sentinelPassword=… if the sentinels need one"
             }
             Some(ServerErrorKind::Auth) => {
-                "; the user or the password in the address is wrong, or the user is off; write redis://USER:PASSWORD@host, and in both % as %25, \
-                 @ as %40, : as %3A and / as %2F"
+                "; the user or the password in the address is wrong, or the user is off; write redis://USER:PASSWORD@host, with % as %25, \
+                 @ as %40, : as %3A and / as %2F in both"
             }
             Some(ServerErrorKind::NoPermission) => "; docs/acl.md lists the rights that each role needs",
             Some(ServerErrorKind::OutOfMemory) => {
                 "; raise maxmemory, or free memory, such as by `heartline task purge TASK --state completed`"
             }
             Some(ServerErrorKind::Timeout) => {
-                "; the server is overloaded or frozen, or the network drops its packets: `redis-cli -u URL ping` tells"
+                "; the server is overloaded or frozen, or the network drops its packets: `redis-cli -u URL ping` checks whether it answers"
             }
             Some(ServerErrorKind::TryAgain) => "; its slot is moving to another cluster node; try again after the move",
             Some(ServerErrorKind::UntrustedCertificate) => "; pass the CA of the server's certificate with --tls-ca FILE",

@@ -25,7 +25,7 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn of(global: &Global) -> Output {
         let redis = match &global.redis {
-            Some(_) if global.tells_password() => Some("URL".to_owned()),
+            Some(_) if global.shows_password() => Some("URL".to_owned()),
             redis => redis.as_deref().map(quoted),
         };
         // The next command reads the environment, too.

@@ -68,7 +68,7 @@ impl Target {
 
     /// Connects. With `lasts` the App connects at its first call, and reconnects if the connection is lost.
     pub(crate) async fn connect(&self, global: &Global, lasts: bool) -> Result<App, Failure> {
-        if global.tells_password() {
+        if global.shows_password() {
             say!("warning: other users of this machine can read the password in --redis; set HEARTLINE_URL instead");
         }
         let app = self.app();

@@ -20,10 +20,10 @@ const A_STEP: usize = 200;
 /// The most refusals printed without `--json`.
 const TOLD: usize = 20;
 
-/// The hint if another process swept first. Its sweep may have been only a snapshot.
-pub(super) const SWEPT_BY_OTHER: &str = "A worker of the task is alive, or another person swept: nothing to decide. `heartline stalls list` shows what was decided, now or after the next sweep.";
+/// The hint if another process swept first. Its sweep may only have taken a snapshot.
+pub(super) const SWEPT_BY_OTHER: &str = "A worker of the task is alive, or another person swept: nothing to decide. `heartline stalls list` shows what that sweep or the next one decides.";
 
-/// The jobs of an act.
+/// The jobs of an act, as a person selected them.
 pub(super) struct Chosen {
     pub(super) selection: JobSelection,
     /// About how many jobs these are; a lower bound unless `is_exact`.
@@ -155,7 +155,7 @@ pub(super) async fn run(session: &Session, mut act: BulkAction, done: &str, of: 
                 () = &mut stop => {
                     is_stopped = true;
                     say!("stopping after this step; press Ctrl-C again to abort it");
-                    // An aborted step is missing in the report, so a person must insist.
+                    // The report does not include an aborted step, so only a second Ctrl-C aborts it.
                     tokio::select! {
                         stepped = step => stepped,
                         () = heartline::shutdown_signal() => {
@@ -172,7 +172,7 @@ pub(super) async fn run(session: &Session, mut act: BulkAction, done: &str, of: 
             Err(e) => {
                 // If the server can check rights in advance, nothing was written.
                 is_denied = matches!(&e, Error::Denied { source } if source.wrote_nothing());
-                // A server that refuses writes has made no part of the step.
+                // A server that refuses writes has applied no part of the step.
                 was_refused = matches!(&e, Error::Connect { source } | Error::Refused { source }
                     if matches!(source.code(), Some("NOREPLICAS" | "MISCONF" | "READONLY")));
                 failure = Some(Failure::from(e));

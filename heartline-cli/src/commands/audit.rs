@@ -128,7 +128,7 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
     let count = preview.mended.len();
     if dry_run || count == 0 {
         if session.out.is_json {
-            // Not the keys of a repair that was made.
+            // A repair reports `mended`: a script must not take this for one.
             return session.out.json(&serde_json::json!({ "would_mend": preview.mended, "gone": preview.gone }));
         }
         session.out.line(format!("{} would be repaired", many(count as u64, "fault")))?;

@@ -97,7 +97,7 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     let parked: u64 = task.parts.iter().map(|part| part.parked).sum();
     let what = match parked {
         0 if silent == 0 && task.parts.iter().all(|part| part.snapshot_at.is_none()) => {
-            format!("all jobs of {} that stay silent (unknown before the first snapshot)", jobs.task)
+            format!("all jobs of {} that stay silent (their number is unknown before the first snapshot)", jobs.task)
         }
         0 => format!("all jobs of {} that stay silent ({silent} are silent now)", jobs.task),
         // If there are parked jobs, only these are changed.
@@ -316,9 +316,11 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         jobs => format!("{jobs} silent jobs resolved"),
     })?;
     if report.parked > 0 {
-        let are = if report.parked == 1 { "is" } else { "are" };
-        let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
-        session.out.line(format!("{} {are} parked for you: {how}", many(report.parked, "silent job")))?;
+        let wait = if report.parked == 1 { "waits" } else { "wait" };
+        let how = format!(
+            "`heartline recover running -t {task} ID` runs one again, `heartline recover fail -t {task} ID` fails it"
+        );
+        session.out.line(format!("{} {wait} for your decision: {how}", many(report.parked, "silent job")))?;
     }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {

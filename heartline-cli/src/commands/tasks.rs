@@ -271,7 +271,7 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::HasJobs(jobs) => {
             let seen = session.inspector.task(task).await.ok();
             let stay = match seen.as_ref().is_some_and(|task| task.has_workflows) {
-                true => "; jobs of workflows are removed only by the task's retention, while a worker has the task",
+                true => "; jobs of workflows are removed only by retention, and only while a worker of the task runs",
                 false => "",
             };
             let finalizing = seen.as_ref().map_or_else(String::new, finalizing);

@@ -37,7 +37,7 @@ pub(super) fn declare(app: &App) -> Result<(), Failure> {
 
 impl Tasks {
     fn of(app: &App) -> Result<Tasks, Failure> {
-        // A job stalls with its neighbours more often than the poison job itself may.
+        // Each stall of the poison job also counts for the jobs next to it, which must not fail before it.
         let stall = StallOptions::new().interval(INTERVAL).max_count(10);
         let options = TaskOptions::new()
             .concurrency(16)
@@ -45,7 +45,7 @@ impl Tasks {
             .cancel_grace(Duration::from_millis(500))
             .stall(stall);
         let index = app.task("index", options.clone(), index)?;
-        // As a segmentation fault or the OOM killer would end the process.
+        // The process ends as by a segmentation fault or the OOM killer.
         let poison = app.task("poison", options.clone(), async |_: Context, (): ()| -> Result<(), JobError> {
             std::process::abort()
         })?;

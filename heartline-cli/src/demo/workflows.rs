@@ -107,7 +107,7 @@ pub(super) fn declare(app: &App, prefix: &str) -> Result<(), Failure> {
         if ctx.stalled_count() == 0 {
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_micros(after));
-                // As a segmentation fault or the OOM killer would.
+                // The process ends as by a segmentation fault or the OOM killer.
                 std::process::abort();
             });
         }
