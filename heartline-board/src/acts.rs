@@ -88,7 +88,7 @@ impl Wanted {
         self.act.starts_with("flow_")
     }
 
-    /// The name under which [`BoardOptions::allow`](crate::BoardOptions::allow) decides.
+    /// The name of the action in [`BoardOptions::allow`](crate::BoardOptions::allow).
     fn offer(&self) -> &str {
         if self.act == "preview" { "audit" } else { &self.act }
     }
@@ -364,7 +364,7 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         }
         let again = runs_again(found.findings());
         let found = many(found.findings().count() as u64, "fault");
-        let text = "Faults that no longer exist are left alone. The page of the audit explains each kind.";
+        let text = "Faults that no longer exist are left alone. The audit page explains each kind.";
         return Ok(Ok((at, format!("{found} of {}{again}. {text}", wanted.task))));
     }
     if wanted.act == "recover_worker" {
@@ -597,7 +597,7 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
 
 /// The hint if a worker or another person swept first.
 const SWEPT_BY_OTHER: &str =
-    "; a worker of the task is alive, or another person swept: the page of the stalls shows what was decided";
+    "; a worker of the task is alive, or another person swept: the Stalls page shows what was decided";
 
 /// The answer if the task was audited again after the findings were shown.
 const ANOTHER_AUDIT: &str = "The task was audited again, and nothing was done. Check the new findings.";

@@ -24,7 +24,7 @@ const PAGE: usize = 2000;
 /// Paths that are requested by pages, so the login does not redirect to them.
 const NO_PAGES: [&str; 3] = ["/live", "/board.js", "/board.svg"];
 
-/// The answer to a request with another token.
+/// The answer to a request with a wrong token.
 const WRONG_TOKEN: &str = "the token is wrong\n";
 
 /// Whether the host of a request is an address, `localhost` or one of `known`. This prevents DNS rebinding: another site's name can be made
@@ -49,7 +49,7 @@ pub(crate) fn host_of(request: &Request) -> Option<&str> {
     host.or_else(|| request.uri().authority().map(|authority| authority.as_str()))
 }
 
-/// Whether a write comes from a page of this board, by the headers that the browser sets.
+/// Whether a write comes from a page of this board, according to the headers that the browser sets.
 fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
     let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
     match text("sec-fetch-site") {
@@ -61,7 +61,7 @@ fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
     }
 }
 
-/// Why a write is refused that neither comes from a page of this board nor carries its token.
+/// Why a write is refused: it comes neither from a page of this board nor with its token.
 fn why_refused(head: &HeaderMap) -> &'static str {
     if head.contains_key(header::AUTHORIZATION) {
         return WRONG_TOKEN;

@@ -4,14 +4,14 @@ use std::time::SystemTime;
 
 use heartline::{Event, JobReport, JobState, StallReport};
 
-/// The events and stalls of a job, valid while its place is the same.
+/// The events and stalls of a job. They are valid while its place is the same.
 pub(crate) struct History {
     pub(crate) place: Place,
     pub(crate) events: Vec<Event>,
     pub(crate) stalls: Vec<StallReport>,
 }
 
-/// The place of a job. Every event of the job changes some of it, except requests.
+/// The place of a job. Every event of the job, except progress, changes one of these values.
 pub(crate) type Place = (JobState, u32, u32, u32, Option<u64>, Option<SystemTime>, Option<String>);
 
 pub(crate) fn place_of(job: &JobReport) -> Place {

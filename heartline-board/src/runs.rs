@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) begun: SystemTime,
     /// The page to return to.
     pub(crate) back: String,
-    /// The act, by the name under which [`BoardOptions::allow`](crate::BoardOptions::allow) is asked.
+    /// The name of the action in [`BoardOptions::allow`](crate::BoardOptions::allow).
     pub(crate) act: String,
     is_stopped: AtomicBool,
     stop: Notify,
@@ -152,7 +152,7 @@ impl Runs {
     }
 }
 
-/// How many actions of this kind may run at a time: there are long ones, ones that watch, and quick ones, which always run.
+/// How many actions of this kind may run at a time. Long ones share one limit, those that watch another. Quick ones always run.
 fn most_at_once(act: &str) -> usize {
     match act {
         "pause" | "resume" => KEPT,

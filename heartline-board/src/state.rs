@@ -247,7 +247,7 @@ impl Board {
         self.problem_that(false, status, title, text)
     }
 
-    /// The same; one that passes by itself asks again.
+    /// As [`problem`](Self::problem). If a server is unreachable, the page reloads itself.
     fn problem_that(&self, is_unreachable: bool, status: StatusCode, title: &str, text: &str) -> Response {
         let page = ProblemPage { frame: self.frame(&Request::new(()).into_parts().0), title, text, is_unreachable };
         (status, answer(&page)).into_response()
@@ -263,12 +263,12 @@ impl Board {
         self.failure(error, true, &chain(error))
     }
 
-    /// The page of a request that asks for something impossible.
+    /// The page for an impossible request.
     pub(crate) fn invalid(&self, text: &str) -> Response {
         self.problem(StatusCode::BAD_REQUEST, "Invalid request", text)
     }
 
-    /// What was read, or the page of its error.
+    /// The value, or the page of its error.
     pub(crate) fn or_failed<T>(&self, read: Result<T, impl Borrow<Error>>) -> Result<T, Response> {
         read.map_err(|e| self.failed(e.borrow()))
     }

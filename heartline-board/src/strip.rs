@@ -120,7 +120,7 @@ async fn of_task(inspector: &Inspector, task: &str, mut known: OfTask, from: Sys
     let mut cursor: Option<String> = None;
     let mut fresh = Vec::new();
     for _ in 0..PAGES {
-        // The known stalls are better than half of the new ones.
+        // If one page cannot be read, return the known stalls: some of the new ones would leave a gap.
         let Ok((stalls, next)) = inspector.stalled_events(task, cursor.as_deref()).await else { return known };
         let is_over = stalls.last().is_none_or(|stall| stall.at < last);
         // Other stalls of the same millisecond may be new.

@@ -19,7 +19,7 @@ const TRIES: usize = 10;
 /// How long a session lasts.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
 
-/// The name of the cookie, in front of the port: cookies of one host are sent to all of its ports.
+/// The name of the cookie, followed by the port: browsers send the cookies of a host to all of its ports.
 const COOKIE: &str = "heartline_session";
 
 /// A token has fewer than 16 bytes.
@@ -91,7 +91,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Admits everyone, or those who know the token; the flag allows the cookie over plain HTTP.
+/// Admits everyone, or only requests with the token. The flag allows the cookie over plain HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct Door(pub(crate) Option<Lock>, pub(crate) bool);
 

@@ -18,7 +18,7 @@ use crate::live::Changed;
 use crate::state::{Board, Seen};
 use crate::token::TokenCheck;
 
-/// How often the fleet is read, and how seldom while Redis does not answer.
+/// The pause between two reads of the fleet, and the longest pause while Redis does not answer.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_LEAST: Duration = Duration::from_secs(10);
 
