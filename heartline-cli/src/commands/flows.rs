@@ -78,7 +78,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         return ended(lost.is_empty(), Ok(()));
     }
     const COLUMNS: [&str; 9] =
-        ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LOOKED AT"];
+        ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LAST CHECKED"];
     let now = session.inspector.server_time().await?;
     let cells = |flow: &WorkflowReport| {
         // Its diagnosis is printed below.
@@ -308,8 +308,8 @@ async fn act(
         Failure::Failed(format!("{id} of {workflow} is {state}; nothing was done{hint}"))
     })?;
     if session.out.is_json {
-        let told = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
-        return session.out.json(&told);
+        let report = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
+        return session.out.json(&report);
     }
     let stops = if is_stopping { ", and stops: it ends when its last handler has returned" } else { "" };
     session.out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
@@ -345,7 +345,7 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
     }
     for flow in done.iter().filter(|flow| flow.placed > 0) {
         session.out.hint(format!(
-            "{} of {} had no state left. Stopping ones continue to stop, subgraphs follow their parent, and the others are paused: `heartline flows list {} --state paused` lists them.",
+            "{} of {} had lost their state. Stopping ones continue to stop, subgraphs follow their parent, and the others are paused: `heartline flows list {} --state paused` lists them.",
             many(flow.placed, "instance"),
             shown(&flow.workflow),
             quoted(&flow.workflow)
@@ -357,8 +357,8 @@ async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failur
     });
     let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {
-        session.out.table(&["WORKFLOW", "TOLD", "SENT", "SYNTHESISED", "FAULT"], rows)?;
-        session.out.hint("TOLD: ended jobs that were recorded. SENT: nodes that were sent. SYNTHESISED: nodes that ended because their jobs were lost.");
+        session.out.table(&["WORKFLOW", "RECORDED", "SENT", "SYNTHESISED", "FAULT"], rows)?;
+        session.out.hint("RECORDED: ended jobs, now known to their workflow. SENT: nodes that were dispatched. SYNTHESISED: nodes that ended because their jobs were lost.");
     }
     ended(is_whole, Ok(()))
 }

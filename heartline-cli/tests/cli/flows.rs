@@ -259,7 +259,7 @@ async fn lost_workflow_data_is_reported_with_the_command_to_find_it() {
     assert!(metrics.contains("heartline_workflow_unplaced{workflow=\"nightly\"} 1"), "{metrics}");
     redis::cmd("DEL").arg(lists[0]).query_async::<()>(&mut conn).await.unwrap();
     let recovered = bench.run(&["flows", "recover", "nightly"]).await;
-    assert!(recovered.err.contains("2 instances of nightly had no state left"), "{recovered:?}");
+    assert!(recovered.err.contains("2 instances of nightly had lost their state"), "{recovered:?}");
     recovered.ok();
     assert!(bench.run(&["flows", "list", "nightly", "-s", "paused"]).await.ok().contains("one"));
     bench.run(&["flows", "resume", "nightly", "one"]).await.ok();
