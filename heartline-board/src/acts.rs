@@ -234,9 +234,9 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
         let board = Arc::clone(&board);
         async move {
-            let told = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
+            let result = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
             board.counts.forget(&wanted.task);
-            told
+            result
         }
     });
     let Some(begun) = begun else {

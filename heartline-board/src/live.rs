@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 const STREAMS: usize = 100;
 
 /// How many changes a stream buffers. A page that missed some reloads everything.
-const BEHIND: usize = 16;
+const BUFFERED: usize = 16;
 
 /// A change, as the page receives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub(crate) struct Changed {
 
 /// The event streams.
 pub(crate) struct Live {
-    pub(crate) told: broadcast::Sender<Changed>,
+    pub(crate) changes: broadcast::Sender<Changed>,
     pub(crate) places: Arc<Semaphore>,
     /// Whether a tokio task reads the fleet for them.
     is_looked: Mutex<bool>,
@@ -33,8 +33,8 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new() -> Live {
-        let (told, _) = broadcast::channel(BEHIND);
-        Live { told, places: Arc::new(Semaphore::new(STREAMS)), is_looked: Mutex::new(false) }
+        let (changes, _) = broadcast::channel(BUFFERED);
+        Live { changes, places: Arc::new(Semaphore::new(STREAMS)), is_looked: Mutex::new(false) }
     }
 
     pub(crate) fn is_looked(&self) -> MutexGuard<'_, bool> {

@@ -33,7 +33,7 @@ pub(crate) struct NodeBox {
     /// The name, shortened to fit.
     pub(crate) name: String,
     /// The tooltip.
-    pub(crate) told: String,
+    pub(crate) title: String,
     /// The state, for the colour.
     pub(crate) state: NodeState,
 }
@@ -76,7 +76,13 @@ pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
     let boxes = found.nodes.iter().zip(places).map(|(node, (x, y))| {
         let name = shown(&node.name);
         let why = node.why.as_ref().map_or_else(String::new, |why| format!(": {}", shown(why)));
-        NodeBox { x, y, told: format!("{name} is {}{why}", node.state), name: brief(&name, LETTERS), state: node.state }
+        NodeBox {
+            x,
+            y,
+            title: format!("{name} is {}{why}", node.state),
+            name: brief(&name, LETTERS),
+            state: node.state,
+        }
     });
     let rows = taken.iter().max().copied().unwrap_or(1);
     Some(Picture {
@@ -114,9 +120,9 @@ mod tests {
         assert_eq!((drawn.lines.len(), drawn.width, drawn.height), (5, 586, 96));
         assert_eq!(drawn.lines[0], "M158 23 C188 23 188 23 218 23");
         assert!(
-            drawn.boxes[2].name.len() < 25 && drawn.boxes[2].told.contains("much-too-long-for-its-box is pending"),
+            drawn.boxes[2].name.len() < 25 && drawn.boxes[2].title.contains("much-too-long-for-its-box is pending"),
             "{}",
-            drawn.boxes[2].told
+            drawn.boxes[2].title
         );
         let large = Graph::new();
         for n in 0..61 {

@@ -34,12 +34,12 @@ pub(crate) struct Run {
     pub(crate) act: String,
     is_stopped: AtomicBool,
     stop: Notify,
-    told: watch::Sender<Told>,
+    status: watch::Sender<Status>,
 }
 
 /// The progress of an action.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Status {
     pub(crate) progress: String,
     pub(crate) lines: Vec<String>,
     /// The result or the error, once it has ended.
@@ -49,16 +49,16 @@ pub(crate) struct Told {
 impl Run {
     /// Sets the progress.
     pub(crate) fn progress(&self, progress: String) {
-        self.told.send_modify(|told| told.progress = progress);
+        self.status.send_modify(|status| status.progress = progress);
     }
 
     pub(crate) fn lines(&self, lines: Vec<String>) {
-        self.told.send_modify(|told| {
+        self.status.send_modify(|status| {
             let more = lines.len().saturating_sub(LINES);
-            told.lines = lines;
-            told.lines.truncate(LINES);
+            status.lines = lines;
+            status.lines.truncate(LINES);
             if more > 0 {
-                told.lines.push(format!("and {more} more"));
+                status.lines.push(format!("and {more} more"));
             }
         });
     }
@@ -78,14 +78,14 @@ impl Run {
         self.stop.notify_one();
     }
 
-    pub(crate) fn told(&self) -> Told {
-        self.told.borrow().clone()
+    pub(crate) fn status(&self) -> Status {
+        self.status.borrow().clone()
     }
 
     /// Waits for its end for at most `time`, and returns whether it has ended.
     pub(crate) async fn ended_within(&self, time: Duration) -> bool {
-        let mut told = self.told.subscribe();
-        let ended = tokio::time::timeout(time, told.wait_for(|told| told.ended.is_some())).await;
+        let mut status = self.status.subscribe();
+        let ended = tokio::time::timeout(time, status.wait_for(|status| status.ended.is_some())).await;
         matches!(ended, Ok(Ok(_)))
     }
 }
@@ -95,8 +95,8 @@ struct Ends(Arc<Run>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.told.send_modify(|told| {
-            told.ended.get_or_insert_with(|| Err("the action panicked; see the log".to_owned()));
+        self.0.status.send_modify(|status| {
+            status.ended.get_or_insert_with(|| Err("the action panicked; see the log".to_owned()));
         });
     }
 }
@@ -123,13 +123,13 @@ impl Runs {
     {
         let mut runs = self.held();
         let goes_on =
-            |run: &&Arc<Run>| run.told.borrow().ended.is_none() && most_at_once(&run.act) == most_at_once(&act);
+            |run: &&Arc<Run>| run.status.borrow().ended.is_none() && most_at_once(&run.act) == most_at_once(&act);
         if runs.values().filter(goes_on).count() >= most_at_once(&act) {
             return None;
         }
         while runs.len() >= KEPT {
             // Ids grow with time, so the first ended action is the oldest.
-            let oldest = runs.iter().find(|(_, run)| run.told.borrow().ended.is_some()).map(|(id, _)| *id)?;
+            let oldest = runs.iter().find(|(_, run)| run.status.borrow().ended.is_some()).map(|(id, _)| *id)?;
             runs.remove(&oldest);
         }
         let run = Arc::new(Run {
@@ -140,13 +140,13 @@ impl Runs {
             act,
             is_stopped: AtomicBool::new(false),
             stop: Notify::new(),
-            told: watch::Sender::new(Told::default()),
+            status: watch::Sender::new(Status::default()),
         });
         runs.insert(run.id, Arc::clone(&run));
         let (work, ends) = (work(Arc::clone(&run)), Ends(Arc::clone(&run)));
         tokio::spawn(async move {
             let ended = work.await;
-            ends.0.told.send_modify(|told| told.ended = Some(ended));
+            ends.0.status.send_modify(|status| status.ended = Some(ended));
         });
         Some(run)
     }
@@ -171,7 +171,7 @@ mod tests {
         let broken =
             runs.begin("x".into(), String::new(), String::new(), |_| async { panic!("broken on purpose") }).unwrap();
         assert!(broken.ended_within(Duration::from_secs(30)).await);
-        assert!(broken.told().ended.unwrap().is_err());
+        assert!(broken.status().ended.unwrap().is_err());
         let waits = |run: Arc<Run>| async move {
             run.stopped().await;
             Ok("stopped".to_owned())

@@ -337,13 +337,13 @@ pub(crate) fn answer(page: &impl Template) -> Response {
 
 /// Percent-encodes a text for a query.
 pub(crate) fn encoded(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
+    let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            told.push(char::from(byte));
+            encoded.push(char::from(byte));
         } else {
-            told.push_str(&format!("%{byte:02X}"));
+            encoded.push_str(&format!("%{byte:02X}"));
         }
     }
-    told
+    encoded
 }

@@ -765,14 +765,14 @@ mod tests {
     use super::*;
 
     /// The examples of a command and its subcommands, each with its path.
-    fn examples(command: &clap::Command, path: &[&str], told: &mut Vec<(String, String)>) {
+    fn examples(command: &clap::Command, path: &[&str], found: &mut Vec<(String, String)>) {
         let below = command.get_subcommands().filter(|below| !below.is_hide_set()).collect::<Vec<_>>();
         if below.is_empty() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            told.push((path.join(" "), help));
+            found.push((path.join(" "), help));
         }
         for below in below {
-            examples(below, &[path, &[below.get_name()]].concat(), told);
+            examples(below, &[path, &[below.get_name()]].concat(), found);
         }
     }
 
@@ -793,10 +793,10 @@ mod tests {
 
     #[test]
     fn every_command_shows_an_example_that_parses() {
-        let mut told = Vec::new();
-        examples(&Args::command(), &["heartline"], &mut told);
-        assert!(told.len() > 30, "{told:?}");
-        for (path, help) in told {
+        let mut found = Vec::new();
+        examples(&Args::command(), &["heartline"], &mut found);
+        assert!(found.len() > 30, "{found:?}");
+        for (path, help) in found {
             let (_, lines) = help.split_once("Example:\n").unwrap_or_else(|| panic!("{path} shows no example"));
             let of_it = lines.lines().map(str::trim).filter(|line| line.starts_with("heartline ")).collect::<Vec<_>>();
             assert!(!of_it.is_empty(), "{path}: {help}");

@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     /// Redis is unreachable or does not answer.
     Away(String),
     /// The failure was already printed.
-    Told,
+    Printed,
     /// The reader of the output has closed it.
     Unread,
 }
@@ -31,17 +31,17 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),
-            Failure::Failed(_) | Failure::WrongType(_) | Failure::Away(_) | Failure::Told => ExitCode::FAILURE,
+            Failure::Failed(_) | Failure::WrongType(_) | Failure::Away(_) | Failure::Printed => ExitCode::FAILURE,
             Failure::Unread => ExitCode::SUCCESS,
         }
     }
 }
 
 /// The end of a command that has printed what is wrong. It fails even if the output was closed.
-pub(crate) fn ended(is_well: bool, told: Result<(), Failure>) -> Result<(), Failure> {
-    match told {
-        Ok(()) | Err(Failure::Unread) if !is_well => Err(Failure::Told),
-        told => told,
+pub(crate) fn ended(is_well: bool, printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Ok(()) | Err(Failure::Unread) if !is_well => Err(Failure::Printed),
+        printed => printed,
     }
 }
 

@@ -5,9 +5,9 @@
 
 /// Prints a line on standard error. Unlike `eprintln!`, it does not panic if that is closed.
 macro_rules! say {
-    ($($told:tt)*) => {{
+    ($($text:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($told)*);
+        let _ = writeln!(std::io::stderr(), $($text)*);
     }};
 }
 

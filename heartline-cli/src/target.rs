@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_without_its_password() {
-        let told =
+        let urls =
             ["redis://a:b@c@host:1/2?password=x", "redis://host/", "rediss://:s3cret@host:1"].map(without_password);
-        assert_eq!(told, ["redis://host:1/2", "redis://host", "rediss://host:1"]);
-        let told = ["redis://:pw@host:1/?x=a@b", "redis://host:1#a@b", "redis://:p?w@host", "unix:///run/redis.sock"];
-        let told = told.map(without_password);
-        assert_eq!(told, ["redis://host:1", "redis://(not shown)", "redis://(not shown)", "unix:///run/redis.sock"]);
-        let told = without_password("redis-sentinel://:pw@a:1/2?sentinelServiceName=main&sentinelPassword=x");
-        assert_eq!(told, "redis-sentinel://a:1/2");
+        assert_eq!(urls, ["redis://host:1/2", "redis://host", "rediss://host:1"]);
+        let urls = ["redis://:pw@host:1/?x=a@b", "redis://host:1#a@b", "redis://:p?w@host", "unix:///run/redis.sock"];
+        let urls = urls.map(without_password);
+        assert_eq!(urls, ["redis://host:1", "redis://(not shown)", "redis://(not shown)", "unix:///run/redis.sock"]);
+        let url = without_password("redis-sentinel://:pw@a:1/2?sentinelServiceName=main&sentinelPassword=x");
+        assert_eq!(url, "redis-sentinel://a:1/2");
     }
 }

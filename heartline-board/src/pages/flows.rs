@@ -53,7 +53,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> PageRes
     };
     let row = |flow: &WorkflowReport| {
         // An unreadable count is not 0.
-        let known = |told: String| if flow.fault.is_some() { "–".to_owned() } else { told };
+        let known = |text: String| if flow.fault.is_some() { "–".to_owned() } else { text };
         FlowRow {
             name: flow.workflow.clone(),
             counts: PLACES.map(|state| (state, known(count(flow, state).to_string()))).to_vec(),

@@ -30,7 +30,7 @@ struct Listener {
     board: Arc<Board>,
     /// The head of its request, to check the session before each event.
     head: HeaderMap,
-    told: Receiver<Changed>,
+    changes: Receiver<Changed>,
     until: Instant,
     _place: OwnedSemaphorePermit,
 }
@@ -40,7 +40,7 @@ pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> 
     let Ok(place) = Arc::clone(&board.live.places).try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many event streams\n").into_response();
     };
-    let told = board.live.told.subscribe();
+    let changes = board.live.changes.subscribe();
     {
         let mut is_looked = board.live.is_looked();
         if !*is_looked {
@@ -48,9 +48,9 @@ pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> 
             tokio::spawn(look(Looks { board: Arc::clone(&board), is_over: false }));
         }
     }
-    let listener = Listener { board, head, told, until: Instant::now() + LASTS, _place: place };
+    let listener = Listener { board, head, changes, until: Instant::now() + LASTS, _place: place };
     let events = stream::unfold(listener, |mut listener| async {
-        let next = tokio::time::timeout_at(listener.until, listener.told.recv()).await.ok()?;
+        let next = tokio::time::timeout_at(listener.until, listener.changes.recv()).await.ok()?;
         if listener.board.options.door.lets_in(&listener.head) != TokenCheck::Right {
             return None;
         }
@@ -87,7 +87,7 @@ async fn look(mut looks: Looks) {
         tokio::time::sleep(pause).await;
         {
             let mut is_looked = board.live.is_looked();
-            if board.live.told.receiver_count() == 0 {
+            if board.live.changes.receiver_count() == 0 {
                 // Under the lock, so that a new stream starts another loop.
                 *is_looked = false;
                 looks.is_over = true;
@@ -109,7 +109,7 @@ async fn look(mut looks: Looks) {
         };
         if changed != Changed::default() {
             // An error means that the last page was closed.
-            let _ = board.live.told.send(changed);
+            let _ = board.live.changes.send(changed);
         }
     }
 }

@@ -57,7 +57,7 @@ struct Bar {
     x: f64,
     y: f64,
     height: f64,
-    told: String,
+    title: String,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
@@ -70,7 +70,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
         let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
         // An unreadable count is not 0.
-        let known = |told: String| if task.fault.is_some() { "–".to_owned() } else { told };
+        let known = |text: String| if task.fault.is_some() { "–".to_owned() } else { text };
         let rate =
             |of: fn(&heartline::TaskRates) -> f64| rates.as_ref().map_or("–".to_owned(), |rates| rate_of(of(rates)));
         Row {
@@ -127,7 +127,7 @@ fn bars(hours: [u64; 24]) -> Vec<Bar> {
         let height = if count == 0 { 1.0 } else { 3.0 + count as f64 / most * (HEIGHT - 3.0) };
         let ago = 23 - at;
         let when = if ago == 0 { "in the last hour".to_owned() } else { format!("{ago} to {} h ago", ago + 1) };
-        Bar { x: at as f64 * WIDTH / 24.0, y: HEIGHT - height, height, told: format!("{count} stalls {when}") }
+        Bar { x: at as f64 * WIDTH / 24.0, y: HEIGHT - height, height, title: format!("{count} stalls {when}") }
     };
     hours.into_iter().enumerate().map(bar).collect()
 }

@@ -57,14 +57,14 @@ pub(crate) fn url(board: &Board, run: &Run) -> String {
 }
 
 pub(crate) fn show(board: &Board, head: &Parts, run: &Run) -> Response {
-    let told = run.told();
+    let status = run.status();
     answer(&RunPage {
         frame: board.frame(head),
         what: run.what.clone(),
         begun: exact(run.begun, SystemTime::now()),
-        progress: told.progress,
-        lines: told.lines,
-        ended: told.ended,
+        progress: status.progress,
+        lines: status.lines,
+        ended: status.ended,
         stop: url(board, run),
         back: run.back.clone(),
     })

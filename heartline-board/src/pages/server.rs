@@ -16,12 +16,12 @@ use heartline::inspect::text::{bytes, exact, span};
 #[template(path = "server.html")]
 struct ServerPage {
     frame: Frame,
-    servers: Vec<Told>,
+    servers: Vec<ServerFacts>,
     sizes: Arc<Sizes>,
 }
 
 /// One server.
-struct Told {
+struct ServerFacts {
     place: String,
     facts: Vec<(&'static str, String)>,
     diagnoses: Vec<Diagnosis>,
@@ -30,10 +30,10 @@ struct Told {
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
     let servers = board.or_failed(board.inspector.servers().await)?;
     let sizes = board.or_failed(board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await)?;
-    Ok(answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(told).collect(), sizes }))
+    Ok(answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(facts_of).collect(), sizes }))
 }
 
-fn told(server: &ServerReport) -> Told {
+fn facts_of(server: &ServerReport) -> ServerFacts {
     let limit = if server.max_memory == 0 { "no limit".to_owned() } else { bytes(server.max_memory) };
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     let facts = vec![
@@ -53,5 +53,5 @@ fn told(server: &ServerReport) -> Told {
         ("clock", exact(server.clock, SystemTime::now())),
     ];
     let facts = if server.fault.is_some() { Vec::new() } else { facts };
-    Told { place: server.place.clone(), facts, diagnoses: server.diagnoses() }
+    ServerFacts { place: server.place.clone(), facts, diagnoses: server.diagnoses() }
 }

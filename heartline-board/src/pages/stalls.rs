@@ -33,7 +33,7 @@ struct StallsPage {
     frame: Frame,
     task: String,
     rows: Vec<Row>,
-    suspects: Vec<Accused>,
+    suspects: Vec<SuspectRow>,
     /// Whether one of them may kill its process now.
     is_any_at_large: bool,
     /// The tasks that cannot be read now.
@@ -47,14 +47,14 @@ struct Row {
     task: String,
     id: String,
     action: String,
-    told: String,
+    text: String,
 }
 
 /// A job that was held at several deaths of workers.
-struct Accused {
+struct SuspectRow {
     task: String,
     id: String,
-    told: String,
+    text: String,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -82,7 +82,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             _ => {}
         }
         page.is_any_at_large = suspects.iter().any(PoisonSuspect::is_at_large);
-        page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
+        page.suspects = suspects.iter().map(|job| suspect_row(job, now)).collect();
         if asked.task.is_empty() {
             page.unread = unread(&seen.fleet);
             page.rows = stalls.into_iter().take(SHOWN).map(|stall| latest_row(stall, now)).collect();
@@ -136,18 +136,18 @@ fn explained_row(report: &StallReport, now: SystemTime) -> Row {
     row(&report.stall, report.to_string(), now)
 }
 
-fn row(stall: &StalledEvent, told: String, now: SystemTime) -> Row {
+fn row(stall: &StalledEvent, text: String, now: SystemTime) -> Row {
     let StalledEvent { task, id, action, at, .. } = stall;
-    Row { at: exact(*at, now), task: task.clone(), id: id.to_string(), action: action.to_string(), told }
+    Row { at: exact(*at, now), task: task.clone(), id: id.to_string(), action: action.to_string(), text }
 }
 
-fn accused(job: &PoisonSuspect, now: SystemTime) -> Accused {
+fn suspect_row(job: &PoisonSuspect, now: SystemTime) -> SuspectRow {
     let alone = match job.alone {
         0 => "never alone".to_owned(),
         1 => "once alone".to_owned(),
         times => format!("{times} times alone"),
     };
     let is = job.state.map_or("removed since".to_owned(), |state| format!("now {state}"));
-    let told = format!("held at {} deaths of workers, {alone}; last {}; {is}", job.deaths, relative(job.last_at, now));
-    Accused { task: job.task.clone(), id: job.id.to_string(), told }
+    let text = format!("held at {} deaths of workers, {alone}; last {}; {is}", job.deaths, relative(job.last_at, now));
+    SuspectRow { task: job.task.clone(), id: job.id.to_string(), text }
 }

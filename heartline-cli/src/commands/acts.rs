@@ -18,7 +18,7 @@ use heartline::inspect::text::{many, shown};
 const A_STEP: usize = 200;
 
 /// The most refusals printed without `--json`.
-const TOLD: usize = 20;
+const PRINTED: usize = 20;
 
 /// The hint if another process swept first. Its sweep may only have taken a snapshot.
 pub(super) const SWEPT_BY_OTHER: &str = "A worker of the task is alive, or another person swept: nothing to decide. `heartline stalls list` shows what that sweep or the next one decides.";
@@ -55,12 +55,12 @@ impl Chosen {
         if self.state.is_some() || !session.consent.asks() {
             return Ok(String::new());
         }
-        let told = act.pin().await?.into_iter().map(|(state, count)| match state {
+        let states = act.pin().await?.into_iter().map(|(state, count)| match state {
             Some(state) => format!("{count} {state}"),
             None => format!("{count} unknown"),
         });
-        let told: Vec<String> = told.collect();
-        Ok(if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) })
+        let states: Vec<String> = states.collect();
+        Ok(if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) })
     }
 }
 
@@ -181,7 +181,7 @@ pub(super) async fn run(session: &Session, mut act: BulkAction, done: &str, of: 
         }
     }
     bar.finish_and_clear();
-    let told = tell(session, act.report(), done, is_denied);
+    let printed = print_report(session, act.report(), done, is_denied);
     match failure {
         Some(failure) if is_denied => Err(failure),
         Some(failure) => {
@@ -194,17 +194,17 @@ pub(super) async fn run(session: &Session, mut act: BulkAction, done: &str, of: 
         None if is_stopped && !act.report().is_complete => {
             Err(Failure::Failed("stopped; the other jobs are unchanged".to_owned()))
         }
-        None => told,
+        None => printed,
     }
 }
 
 /// Prints the report of an act, and fails if every job was refused.
-pub(super) fn tell(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
+pub(super) fn print_report(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     let nothing = report.done + report.requested == 0 && report.refused > 0;
-    ended(!nothing, told(session, report, done, is_denied))
+    ended(!nothing, print_lines(session, report, done, is_denied))
 }
 
-fn told(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
+fn print_lines(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     if session.out.is_json {
         session.out.json(report)?;
     } else {
@@ -214,11 +214,11 @@ fn told(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> 
             String::new()
         };
         session.out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
-        for refused in report.refusals.iter().take(TOLD) {
+        for refused in report.refusals.iter().take(PRINTED) {
             session.out.line(format!("  {}", shown(&refused.to_string())))?;
         }
-        if report.refused as usize > TOLD {
-            session.out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - TOLD))?;
+        if report.refused as usize > PRINTED {
+            session.out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - PRINTED))?;
         }
         if report.swept_by_worker {
             session.out.line(SWEPT_BY_OTHER)?;

@@ -73,7 +73,7 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     if tasks.is_empty() {
         // The prefix may be wrong, or the list lost: this must not look like success.
         session.out.hint(format!("No task is listed on {}; nothing was audited.", session.place));
-        return ended(false, tell(session, &[]));
+        return ended(false, print_audits(session, &[]));
     }
     let mut reports = Vec::new();
     let mut failed = Vec::new();
@@ -102,10 +102,10 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         audited.push(Audited { report, columns });
     }
     let is_clean = failed.is_empty() && reports.iter().all(AuditReport::is_clean);
-    ended(is_clean, tell(session, &audited))
+    ended(is_clean, print_audits(session, &audited))
 }
 
-fn tell(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
+fn print_audits(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&audited);
     }

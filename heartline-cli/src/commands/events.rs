@@ -21,7 +21,7 @@ pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<()
         session.out.hint(format!("The events of {id} are no longer kept."));
     }
     for event in events {
-        tell(session, &TaskEvent::Job(event))?;
+        print_event(session, &TaskEvent::Job(event))?;
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
         };
         is_unreachable = false;
         for event in &page.events {
-            tell(session, event)?;
+            print_event(session, event)?;
         }
         after = Some(page.next);
         if page.has_more {
@@ -69,7 +69,7 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
 }
 
 /// Prints an event on one line: time, name, job, and its other fields.
-fn tell(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
+fn print_event(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json_line(event);
     }

@@ -95,17 +95,17 @@ fn print_status(
 fn most_failed(tasks: &[TaskReport]) -> String {
     let mut failed: Vec<&TaskReport> = tasks.iter().filter(|task| task.counts.failed > 0).collect();
     failed.sort_by_key(|task| std::cmp::Reverse(task.counts.failed));
-    let mut told = String::new();
+    let mut text = String::new();
     for (at, task) in failed.iter().take(NAMED).enumerate() {
-        let _ = write!(told, "{} {} {}", if at == 0 { " (" } else { "," }, shown(&task.task), task.counts.failed);
+        let _ = write!(text, "{} {} {}", if at == 0 { " (" } else { "," }, shown(&task.task), task.counts.failed);
     }
     if failed.len() > NAMED {
-        told.push_str(", …");
+        text.push_str(", …");
     }
     if !failed.is_empty() {
-        told.push(')');
+        text.push(')');
     }
-    told.replacen("( ", "(", 1)
+    text.replacen("( ", "(", 1)
 }
 
 /// Prints what is wrong, with what to do about it.

@@ -66,12 +66,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await;
             let state = meanwhile(session, &task, &id, inspector.wait(&task, &id, timeout)).await?;
-            let told = if session.out.is_json {
+            let printed = if session.out.is_json {
                 session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))
             } else {
                 session.out.line(state.to_string())
             };
-            ended(state == JobState::Completed, told)
+            ended(state == JobState::Completed, printed)
         }
     }
 }
@@ -132,7 +132,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
         if crashed.jobs == 0 {
             return Ok(String::new());
         }
-        let told = format!(
+        let warning = format!(
             "{}{} of them failed because their workers died or hung, and may kill workers again \
              (`heartline stalls suspects -t {}`)",
             if crashed.is_exact { "" } else { "at least " },
@@ -140,9 +140,9 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
             jobs.task
         );
         if session.consent.yes {
-            say!("warning: {told}");
+            say!("warning: {warning}");
         }
-        return Ok(format!("; {told}"));
+        return Ok(format!("; {warning}"));
     }
     let mut poisonous = 0;
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
@@ -214,8 +214,8 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     let tried_again: Vec<_> = delayed.jobs.into_iter().filter(|job| job.code.is_some()).collect();
     let retries = describe::codes(&tried_again);
     if session.out.is_json {
-        let told = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
-        return session.out.json(&told);
+        let report = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
+        return session.out.json(&report);
     }
     let cells = |count: &CodeCount| {
         vec![
@@ -409,7 +409,7 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     known_task(session, task).await?;
     let wanted = if values { JobValues::All } else { JobValues::None };
     let Some(job) = session.inspector.job(task, id, wanted).await? else {
-        let told = format!("`heartline events -t {task} --job {}` shows whether there was one", quoted(id));
+        let events = format!("`heartline events -t {task} --job {}` shows whether there was one", quoted(id));
         // A job that lost its payload may still be listed, but cannot be shown.
         let lost = match session.inspector.task(task).await?.without_payload {
             0 => String::new(),
@@ -418,17 +418,17 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
                 many(jobs, "job")
             ),
         };
-        return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}{lost}")));
+        return Err(Failure::Failed(format!("there is no job {id} of {task}; {events}{lost}")));
     };
     let diagnoses = session.inspector.diagnose_job(&job).await?;
     if session.out.is_json {
-        let mut told = serde_json::to_value(&job)?;
-        told["diagnoses"] = serde_json::to_value(&diagnoses)?;
-        return session.out.json(&told);
+        let mut report = serde_json::to_value(&job)?;
+        report["diagnoses"] = serde_json::to_value(&diagnoses)?;
+        return session.out.json(&report);
     }
-    let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
-    told.extend(facts(&job, session.inspector.now().await).into_iter().map(|(name, fact)| (name, Some(fact))));
-    session.out.facts(told)?;
+    let mut rows = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
+    rows.extend(facts(&job, session.inspector.now().await).into_iter().map(|(name, fact)| (name, Some(fact))));
+    session.out.facts(rows)?;
     for diagnosis in &diagnoses {
         session.out.line(health::lines(diagnosis, false))?;
     }

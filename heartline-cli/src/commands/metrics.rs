@@ -37,7 +37,7 @@ const EARLIER: Duration = Duration::from_millis(500);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How long the last good report is served if a new one takes longer than the request waits.
-const TOLD_FOR: Duration = Duration::from_secs(30);
+const SERVED_FOR: Duration = Duration::from_secs(30);
 
 /// The state of the exporter.
 struct Exporter {
@@ -62,11 +62,11 @@ enum Seen {
 }
 
 impl Exporter {
-    /// A fresh report, or one of at most [`TOLD_FOR`] if the request's timeout is too short for that; with its age.
+    /// A fresh report, or one of at most [`SERVED_FOR`] if the request's timeout is too short for that; with its age.
     async fn seen(self: Arc<Self>, head: &HeaderMap) -> (Seen, Duration) {
-        let told = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
-        let told = told.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
-        let patience = told.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
+        let waits = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
+        let waits = waits.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
+        let patience = waits.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
         // In a tokio task, so that a request that times out does not cancel the read.
         let own = Arc::clone(&self);
         let looking = tokio::spawn(async move { own.look().await });
@@ -75,7 +75,7 @@ impl Exporter {
             Err(_) => {
                 let good = self.good.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let good = good.map(|(at, fleet)| (Seen::Fleet(fleet), at.elapsed()));
-                good.filter(|(_, age)| *age <= TOLD_FOR).unwrap_or((Seen::Late, Duration::ZERO))
+                good.filter(|(_, age)| *age <= SERVED_FOR).unwrap_or((Seen::Late, Duration::ZERO))
             }
         }
     }
@@ -161,8 +161,8 @@ async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
     match fleet.diagnoses().iter().filter(|diagnosis| diagnosis.is_risk()).count() {
         0 => "healthy\n".into_response(),
         risks => {
-            let told = format!("{}; `heartline health` lists them\n", many(risks as u64, "risk"));
-            (StatusCode::SERVICE_UNAVAILABLE, told).into_response()
+            let text = format!("{}; `heartline health` lists them\n", many(risks as u64, "risk"));
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
     }
 }

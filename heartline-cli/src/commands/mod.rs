@@ -65,8 +65,8 @@ fn lasts(command: &Command) -> bool {
 /// The error of an unreachable node; if a list of tasks or workers is on it, with what still works.
 async fn with_lists(session: &Session, what: String) -> String {
     let away = session.inspector.unreachable_lists().await.unwrap_or_default();
-    let told = away.diagnoses().into_iter().map(|diagnosis| format!("{diagnosis}; {}", diagnosis.hint()));
-    std::iter::once(what).chain(told).collect::<Vec<_>>().join(". ")
+    let reasons = away.diagnoses().into_iter().map(|diagnosis| format!("{diagnosis}; {}", diagnosis.hint()));
+    std::iter::once(what).chain(reasons).collect::<Vec<_>>().join(". ")
 }
 
 /// The most tasks whose keys are checked after a `WRONGTYPE` error.

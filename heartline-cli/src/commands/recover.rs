@@ -30,15 +30,15 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
             let selected = selected(session, &jobs, REQUEUE, session.consent.is_production).await?;
-            acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "requeued", false)
+            acts::print_report(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "requeued", false)
         }
         RecoverCommand::Running(jobs) => {
             let selected = selected(session, &jobs, "run again", session.consent.is_production).await?;
-            acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again", false)
+            acts::print_report(session, &inspector.recover_running(&jobs.task, selected).await?, "run again", false)
         }
         RecoverCommand::Fail(jobs) => {
             let selected = selected(session, &jobs, "fail", true).await?;
-            acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed", false)
+            acts::print_report(session, &inspector.fail_running(&jobs.task, selected).await?, "failed", false)
         }
         RecoverCommand::Worker { worker } => of_worker(session, &worker).await,
         RecoverCommand::Sweep { task } => sweep(session, &task).await,
@@ -287,7 +287,7 @@ fn recovered_jobs(session: &Session, id: &str, recovered: Option<RecoveryReport>
             resolved(session, &task.resolved)?;
         }
     }
-    if is_whole { Ok(()) } else { Err(Failure::Told) }
+    if is_whole { Ok(()) } else { Err(Failure::Printed) }
 }
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
@@ -309,7 +309,7 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     let report = session.inspector.sweep_now(task).await?;
     if session.out.is_json {
         session.out.json(&report)?;
-        return if report.is_complete { Ok(()) } else { Err(Failure::Told) };
+        return if report.is_complete { Ok(()) } else { Err(Failure::Printed) };
     }
     session.out.line(match report.resolved.len() {
         1 => "1 silent job resolved".to_owned(),

@@ -95,7 +95,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         let fault = row.task.fault.as_deref().unwrap_or_default();
         say!("error: {} cannot be read: {}", shown(&row.task.task), shown(fault));
     }
-    if damaged.is_empty() { Ok(()) } else { Err(Failure::Told) }
+    if damaged.is_empty() { Ok(()) } else { Err(Failure::Printed) }
 }
 
 /// The error of an action that may have reached some partitions.

@@ -108,7 +108,7 @@ fn ends(read: &Event) -> bool {
 }
 
 fn draw(frame: &mut Frame<'_>, seen: &FleetReport, before: &[TaskReport], diagnoses: &[Diagnosis], problem: &str) {
-    let mut told: Vec<Line<'_>> = Vec::new();
+    let mut lines: Vec<Line<'_>> = Vec::new();
     let known = || seen.checks.servers.iter().filter(|server| server.fault.is_none());
     let memory = known().map(|server| server.used_memory).sum::<u64>() as f64 / 1024.0 / 1024.0;
     let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default().as_micros();
@@ -116,26 +116,26 @@ fn draw(frame: &mut Frame<'_>, seen: &FleetReport, before: &[TaskReport], diagno
         [server] => format!("{} {}", shown(&server.name), shown(&server.version)),
         servers => format!("{} of {} primaries", known().count(), servers.len()),
     };
-    told.push(Line::from(format!("heartline top: {what}, {memory:.1} MiB, {round_trip} µs round trip; q quits")));
+    lines.push(Line::from(format!("heartline top: {what}, {memory:.1} MiB, {round_trip} µs round trip; q quits")));
     let bad = Style::new().fg(Color::Red);
     if !problem.is_empty() {
-        told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
+        lines.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
     }
     for diagnosis in diagnoses.iter().take(SHOWN) {
         let task = diagnosis.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
         let (mark, style) = if diagnosis.is_risk() { ("!", bad) } else { ("?", Style::new()) };
-        told.push(Line::styled(shown(&format!("{mark} {task}{diagnosis}")), style));
+        lines.push(Line::styled(shown(&format!("{mark} {task}{diagnosis}")), style));
     }
     if diagnoses.len() > SHOWN {
-        told.push(Line::from(format!("and {} more: `heartline status`", diagnoses.len() - SHOWN)));
+        lines.push(Line::from(format!("and {} more: `heartline status`", diagnoses.len() - SHOWN)));
     }
     let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
     let [head, tasks, workers] =
-        Layout::vertical([Constraint::Length(told.len() as u16 + 1), tasks, Constraint::Min(3)]).areas(frame.area());
+        Layout::vertical([Constraint::Length(lines.len() as u16 + 1), tasks, Constraint::Min(3)]).areas(frame.area());
     // One line is for the header, and one for the note if tasks are left out.
     let room = usize::from(tasks.height.saturating_sub(1));
     let shown_tasks = if seen.tasks.len() > room { room.saturating_sub(1) } else { seen.tasks.len() };
-    frame.render_widget(Paragraph::new(told), head);
+    frame.render_widget(Paragraph::new(lines), head);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let names = ["TASK", "WAIT", "DELAY", "HELD", "SLOTS", "DONE", "FAILED", "OLDEST", "IN/S", "OUT/S", "WORKERS"];
     let widths = [22, 8, 8, 7, 7, 9, 8, 9, 8, 8, 8].map(Constraint::Length);

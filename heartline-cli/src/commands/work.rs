@@ -48,7 +48,7 @@ const NOT_STARTED: Duration = Duration::from_secs(5);
 const BROKEN: (Duration, u32) = (Duration::from_secs(20), 3);
 
 /// How much of standard error is kept, from its end.
-const TOLD: usize = 4 * 1024;
+const ERRORS: usize = 4 * 1024;
 
 /// How much of standard output is read. By default a larger result would be refused.
 const RESULT: usize = 16 * 1024 * 1024;
@@ -102,9 +102,9 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         say!("warning: the task {} is new; did you mean {}?", work.task, shown(near));
     }
     let worker = app.worker();
-    let told = tokio::spawn(tell_when_started(worker.id().clone(), worker.monitor(), work.task.clone()));
+    let notice = tokio::spawn(say_when_started(worker.id().clone(), worker.monitor(), work.task.clone()));
     let ended = worker.run_until_signal().await;
-    told.abort();
+    notice.abort();
     match ended? {
         StopReason::Shutdown => match own.is_broken() {
             Some(why) => Err(Failure::Failed(format!("the program cannot be started: {why}"))),
@@ -115,7 +115,7 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
 }
 
 /// Says that the worker processes the task, once it does.
-async fn tell_when_started(id: WorkerId, monitor: WorkerMonitor, task: String) {
+async fn say_when_started(id: WorkerId, monitor: WorkerMonitor, task: String) {
     while monitor.health().phase == WorkerPhase::Starting {
         tokio::time::sleep(START).await;
     }
@@ -211,24 +211,24 @@ impl Program {
             // If the program has ended, its outcome counts, even if the job was cancelled meanwhile.
             biased;
             ended = running.end() => {
-                let told = running.told(ended.map_err(JobError::new)?).await;
-                match told.is_not_run(&self.sign) {
+                let finished = running.finished(ended.map_err(JobError::new)?).await;
+                match finished.is_not_run(&self.sign) {
                     Some(why) => {
                         drop(running);
                         Err(self.not_started(&ctx, &why).await)
                     }
                     None => {
                         self.was_started(began);
-                        self.outcome(told)
+                        self.outcome(finished)
                     }
                 }
             }
             () = ctx.cancelled() => {
                 // A program that finished anyway has written a result. Status 0 proves nothing: many programs exit with 0 at SIGTERM.
                 if let Some(status) = running.wind_down().await.filter(ExitStatus::success) {
-                    let told = running.told(status).await;
-                    if result_of(&told.output).is_some() {
-                        return self.outcome(told);
+                    let finished = running.finished(status).await;
+                    if result_of(&finished.output).is_some() {
+                        return self.outcome(finished);
                     }
                 }
                 ctx.heartbeat()?;
@@ -293,21 +293,21 @@ impl Program {
         RawValue::NULL.to_owned()
     }
 
-    fn outcome(&self, told: Told) -> Result<Box<RawValue>, JobError> {
-        match (told.status.code(), told.status.signal()) {
-            (Some(0), _) if told.output.len() > RESULT => {
+    fn outcome(&self, finished: Finished) -> Result<Box<RawValue>, JobError> {
+        match (finished.status.code(), finished.status.signal()) {
+            (Some(0), _) if finished.output.len() > RESULT => {
                 Err(JobError::new(format!("standard output is larger than {RESULT} bytes"))
                     .with_code("output_too_large")
                     .fatal())
             }
-            (Some(0), _) => Ok(result_of(&told.output).unwrap_or_else(|| self.no_result(&told.output))),
+            (Some(0), _) => Ok(result_of(&finished.output).unwrap_or_else(|| self.no_result(&finished.output))),
             (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
             (Some(code), _) => {
-                Err(JobError::new(told.says(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
+                Err(JobError::new(finished.message(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
             }
             (None, signal) => {
                 let signal = signal.unwrap_or(0);
-                Err(JobError::new(told.says(&format!("killed by signal {signal}")))
+                Err(JobError::new(finished.message(&format!("killed by signal {signal}")))
                     .with_code(format!("signal_{signal}")))
             }
         }
@@ -342,13 +342,13 @@ fn taken(said: &Said) -> Vec<u8> {
 }
 
 /// How a program ended.
-struct Told {
+struct Finished {
     status: ExitStatus,
     output: Vec<u8>,
     errors: Vec<u8>,
 }
 
-impl Told {
+impl Finished {
     /// Why `_exec` did not become the program, if so.
     fn is_not_run(&self, sign: &str) -> Option<String> {
         let errors = String::from_utf8_lossy(&self.errors);
@@ -356,14 +356,14 @@ impl Told {
         Some(why.trim().to_owned())
     }
 
-    fn says(&self, how: &str) -> String {
+    fn message(&self, how: &str) -> String {
         let errors = String::from_utf8_lossy(&self.errors);
         let errors = errors.trim();
         if errors.is_empty() {
             return how.to_owned();
         }
         // Keep the end, which says why: a message that is too long would lose it.
-        let mut from = errors.len().saturating_sub(TOLD - how.len() - 2);
+        let mut from = errors.len().saturating_sub(ERRORS - how.len() - 2);
         while !errors.is_char_boundary(from) {
             from += 1;
         }
@@ -389,7 +389,7 @@ impl Running {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (output, errors) = (Arc::clone(&self.output), Arc::clone(&self.errors));
         self.read = Some(tokio::spawn(async move {
-            tokio::join!(head_of(stdout, RESULT + 1, &output), tail_of(stderr, TOLD, &errors));
+            tokio::join!(head_of(stdout, RESULT + 1, &output), tail_of(stderr, ERRORS, &errors));
         }));
     }
 
@@ -402,14 +402,14 @@ impl Running {
     }
 
     /// The output. A process that the program left running may keep it open, so waiting for its end is bounded.
-    async fn told(&mut self, status: ExitStatus) -> Told {
+    async fn finished(&mut self, status: ExitStatus) -> Finished {
         if let Some(read) = self.read.take() {
             let stop = read.abort_handle();
             if tokio::time::timeout(LINGER, read).await.is_err() {
                 stop.abort();
             }
         }
-        Told { status, output: taken(&self.output), errors: taken(&self.errors) }
+        Finished { status, output: taken(&self.output), errors: taken(&self.errors) }
     }
 
     /// Sends SIGTERM, waits, and kills what is left. Returns the status if the program ended in time.
