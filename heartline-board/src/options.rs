@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use serde_json::Value;
 
-use crate::token::{Door, ShortToken};
+use crate::token::{Access, ShortToken};
 
 type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
@@ -48,7 +48,7 @@ impl Colour {
 #[derive(Clone)]
 #[must_use]
 pub struct BoardOptions {
-    pub(crate) door: Door,
+    pub(crate) access: Access,
     pub(crate) name: String,
     pub(crate) colour: Option<Colour>,
     pub(crate) base: String,
@@ -68,17 +68,17 @@ impl BoardOptions {
     /// # Errors
     /// [`ShortToken`] if the token has fewer than 16 bytes.
     pub fn with_token(token: impl Into<String>) -> Result<BoardOptions, ShortToken> {
-        Ok(BoardOptions::new(Door::with_token(token.into())?))
+        Ok(BoardOptions::new(Access::with_token(token.into())?))
     }
 
     /// Requires no token: a proxy, or a layer of your service, decides who may see the board.
     pub fn behind_own_auth() -> BoardOptions {
-        BoardOptions::new(Door::open())
+        BoardOptions::new(Access::for_everyone())
     }
 
-    fn new(door: Door) -> BoardOptions {
+    fn new(access: Access) -> BoardOptions {
         BoardOptions {
-            door,
+            access,
             name: String::new(),
             colour: None,
             base: String::new(),
@@ -184,7 +184,7 @@ impl BoardOptions {
 
     /// Allows the session cookie over plain HTTP, for a board on this machine.
     pub fn plain_http(mut self) -> BoardOptions {
-        self.door.allow_plain_http();
+        self.access.allows_plain_http = true;
         self
     }
 }

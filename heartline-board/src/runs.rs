@@ -122,9 +122,9 @@ impl Runs {
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
         let mut runs = self.held();
-        let goes_on =
+        let is_running_alike =
             |run: &&Arc<Run>| run.status.borrow().ended.is_none() && most_at_once(&run.act) == most_at_once(&act);
-        if runs.values().filter(goes_on).count() >= most_at_once(&act) {
+        if runs.values().filter(is_running_alike).count() >= most_at_once(&act) {
             return None;
         }
         while runs.len() >= KEPT {

@@ -21,7 +21,7 @@ const PAGES: usize = 120;
 const TOGETHER: usize = 20;
 
 /// How long a page waits for a read before it shows the earlier stalls.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// The known stalls. One tokio task at a time reads new ones, and no page waits long for it.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Stalls {
                 drop(turn);
             });
         }
-        let _ = tokio::time::timeout(PATIENCE, self.turn.lock()).await;
+        let _ = tokio::time::timeout(LONGEST_WAIT, self.turn.lock()).await;
         self.known()
     }
 

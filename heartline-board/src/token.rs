@@ -91,49 +91,50 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Admits everyone, or only requests with the token. The flag allows the cookie over plain HTTP.
+/// Who may send requests: everyone, or those with the token or a session.
 #[derive(Clone, Debug)]
-pub(crate) struct Door(pub(crate) Option<Lock>, pub(crate) bool);
+pub(crate) struct Access {
+    /// `None` admits everyone.
+    pub(crate) sessions: Option<Sessions>,
+    /// Whether browsers may send the cookie over plain HTTP.
+    pub(crate) allows_plain_http: bool,
+}
 
 #[derive(Clone, Debug)]
-pub(crate) struct Lock(Token);
+pub(crate) struct Sessions(Token);
 
-impl Door {
-    pub(crate) fn open() -> Door {
-        Door(None, false)
+impl Access {
+    pub(crate) fn for_everyone() -> Access {
+        Access { sessions: None, allows_plain_http: false }
     }
 
-    pub(crate) fn with_token(token: String) -> Result<Door, ShortToken> {
+    pub(crate) fn with_token(token: String) -> Result<Access, ShortToken> {
         let token = Token::new(token)?;
-        Ok(Door(Some(Lock(token)), false))
-    }
-
-    pub(crate) fn allow_plain_http(&mut self) {
-        self.1 = true;
+        Ok(Access { sessions: Some(Sessions(token)), allows_plain_http: false })
     }
 
     /// Checks the token or the session of a request.
-    pub(crate) fn lets_in(&self, head: &HeaderMap) -> TokenCheck {
-        match &self.0 {
+    pub(crate) fn check(&self, head: &HeaderMap) -> TokenCheck {
+        match &self.sessions {
             None => TokenCheck::Right,
-            Some(lock) if session_of(head).is_some_and(|session| lock.knows(&session)) => TokenCheck::Right,
-            Some(Lock(token)) => token.is_in(head),
+            Some(sessions) if session_of(head).is_some_and(|session| sessions.accepts(&session)) => TokenCheck::Right,
+            Some(Sessions(token)) => token.is_in(head),
         }
     }
 
     pub(crate) fn has_sessions(&self) -> bool {
-        self.0.is_some()
+        self.sessions.is_some()
     }
 
     pub(crate) fn is_bearer(&self, head: &HeaderMap) -> bool {
-        self.0.as_ref().is_some_and(|Lock(token)| token.is_in(head) == TokenCheck::Right)
+        self.sessions.as_ref().is_some_and(|Sessions(token)| token.is_in(head) == TokenCheck::Right)
     }
 }
 
 /// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every
 /// replica with the same token accepts them, also after a restart.
-impl Lock {
-    fn knows(&self, session: &str) -> bool {
+impl Sessions {
+    fn accepts(&self, session: &str) -> bool {
         let Some((until, signature)) = session.split_once('.') else { return false };
         let (Ok(seconds), Some(signature)) = (until.parse::<u64>(), from_hex(signature)) else { return false };
         let lasts =
@@ -142,7 +143,7 @@ impl Lock {
     }
 
     /// A new session, if the token is right.
-    pub(crate) fn open(&self, said: &str) -> Result<String, TokenCheck> {
+    pub(crate) fn begin(&self, said: &str) -> Result<String, TokenCheck> {
         match self.0.is(said) {
             TokenCheck::Right => {}
             other => return Err(other),
@@ -201,31 +202,31 @@ mod tests {
 
     #[test]
     fn a_session_is_bound_to_its_token_and_its_end() {
-        let lock = |token: &str| Lock(Token::new(token.to_owned()).unwrap());
-        let (lock, other) = (lock("0123456789abcdef"), lock("0123456789abcdeX"));
-        let session = lock.open("0123456789abcdef").unwrap();
-        assert_eq!(lock.open("0123456789abcdeX"), Err(TokenCheck::Wrong));
-        assert!(lock.knows(&session) && !other.knows(&session), "{session}");
+        let of = |token: &str| Sessions(Token::new(token.to_owned()).unwrap());
+        let (sessions, other) = (of("0123456789abcdef"), of("0123456789abcdeX"));
+        let session = sessions.begin("0123456789abcdef").unwrap();
+        assert_eq!(sessions.begin("0123456789abcdeX"), Err(TokenCheck::Wrong));
+        assert!(sessions.accepts(&session) && !other.accepts(&session), "{session}");
         let (until, signature) = session.split_once('.').unwrap();
         let later = until.parse::<u64>().unwrap() + 1;
         for forged in [format!("{later}.{signature}"), format!("{until}."), until.to_owned(), format!("{until}.zz")] {
-            assert!(!lock.knows(&forged), "{forged}");
+            assert!(!sessions.accepts(&forged), "{forged}");
         }
-        let over = Lock::signed(&lock, "1").unwrap().finalize().into_bytes();
+        let over = Sessions::signed(&sessions, "1").unwrap().finalize().into_bytes();
         let over: String = over.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(!lock.knows(&format!("1.{over}")), "an expired session is refused");
+        assert!(!sessions.accepts(&format!("1.{over}")), "an expired session is refused");
     }
 
     #[test]
     fn ten_wrong_tokens_a_minute_are_compared() {
-        let Door(Some(lock), _) = Door::with_token("0123456789abcdef".to_owned()).unwrap() else { panic!() };
+        let sessions = Access::with_token("0123456789abcdef".to_owned()).unwrap().sessions.unwrap();
         for _ in 0..TRIES {
-            assert_eq!(lock.open("wrong"), Err(TokenCheck::Wrong));
+            assert_eq!(sessions.begin("wrong"), Err(TokenCheck::Wrong));
         }
-        assert_eq!(lock.open("wrong"), Err(TokenCheck::TooMany));
+        assert_eq!(sessions.begin("wrong"), Err(TokenCheck::TooMany));
         let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
-        assert_eq!(lock.0.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
-        let session = lock.open("0123456789abcdef").unwrap();
-        assert!(lock.knows(&session) && !lock.knows("other"));
+        assert_eq!(sessions.0.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
+        let session = sessions.begin("0123456789abcdef").unwrap();
+        assert!(sessions.accepts(&session) && !sessions.accepts("other"));
     }
 }
