@@ -25,7 +25,7 @@ use crate::token::{Token, TokenCheck, is_known_host};
 const GRACE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// The longest time to receive the head of a request, and the longest idle time of a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most open connections. A further one replaces the oldest, so that slow clients cannot keep others out. The board limits its event
 /// streams to fewer, and browsers reopen them.
@@ -126,7 +126,7 @@ async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShut
             oldest.abort();
         }
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+        http.timer(TokioTimer::new()).header_read_timeout(CLIENT_TIMEOUT);
         let answers = TowerToHyperService::new(pages.clone());
         let connection = under_way.watch(http.serve_connection(TokioIo::new(stream), answers));
         open.push_back(tokio::spawn(async move { drop(connection.await) }).abort_handle());

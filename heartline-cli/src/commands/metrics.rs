@@ -24,7 +24,7 @@ use crate::session::Session;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The longest wait for a report, unless the request names its timeout: less than the 5 s of many probes.
-const PATIENCE: Duration = Duration::from_secs(4);
+const DEFAULT_WAIT: Duration = Duration::from_secs(4);
 
 /// The longest time to read a report, also after the requests for it timed out.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -66,11 +66,11 @@ impl Exporter {
     async fn seen(self: Arc<Self>, head: &HeaderMap) -> (Seen, Duration) {
         let waits = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
         let waits = waits.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
-        let patience = waits.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
+        let wait = waits.map_or(DEFAULT_WAIT, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
         // In a tokio task, so that a request that times out does not cancel the read.
         let own = Arc::clone(&self);
         let looking = tokio::spawn(async move { own.look().await });
-        match timeout(patience, looking).await {
+        match timeout(wait, looking).await {
             Ok(looked) => (looked.unwrap_or(Seen::Unreadable), Duration::ZERO),
             Err(_) => {
                 let good = self.good.lock().unwrap_or_else(PoisonError::into_inner).clone();
