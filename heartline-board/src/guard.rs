@@ -145,31 +145,34 @@ fn login_form(board: &Board, to: &str, problem: &str, status: StatusCode) -> Res
 
 /// The page to show after the login.
 #[derive(Deserialize)]
-pub(crate) struct LeadsTo {
+pub(crate) struct LoginQuery {
     #[serde(default)]
     to: String,
 }
 
-pub(crate) async fn login_page(State(board): State<Arc<Board>>, Query(LeadsTo { to }): Query<LeadsTo>) -> Response {
+pub(crate) async fn login_page(
+    State(board): State<Arc<Board>>,
+    Query(LoginQuery { to }): Query<LoginQuery>,
+) -> Response {
     login_form(&board, &to, "", StatusCode::OK)
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct LoginForm {
     token: String,
     #[serde(default)]
     to: String,
 }
 
-pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(said): Form<Said>) -> Response {
-    let to_page = Redirect::to(&page_of(&board, &said.to));
+pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(form): Form<LoginForm>) -> Response {
+    let to_page = Redirect::to(&page_of(&board, &form.to));
     let Some(sessions) = &board.options.access.sessions else { return to_page.into_response() };
-    match sessions.begin(said.token.trim()) {
+    match sessions.begin(form.token.trim()) {
         Err(TokenCheck::TooMany) => {
             let problem = "Too many wrong tokens. Try again in a minute.";
-            login_form(&board, &said.to, problem, StatusCode::TOO_MANY_REQUESTS)
+            login_form(&board, &form.to, problem, StatusCode::TOO_MANY_REQUESTS)
         }
-        Err(_) => login_form(&board, &said.to, "Wrong token.", StatusCode::UNAUTHORIZED),
+        Err(_) => login_form(&board, &form.to, "Wrong token.", StatusCode::UNAUTHORIZED),
         Ok(session) => ([(header::SET_COOKIE, cookie(&board, &head, &session))], to_page).into_response(),
     }
 }

@@ -62,8 +62,8 @@ impl Token {
 
     /// Compares a token.
     #[must_use]
-    pub(crate) fn is(&self, said: &str) -> TokenCheck {
-        if said.as_bytes().ct_eq(self.text.as_bytes()).into() {
+    pub(crate) fn is(&self, given: &str) -> TokenCheck {
+        if given.as_bytes().ct_eq(self.text.as_bytes()).into() {
             return TokenCheck::Right;
         }
         let mut wrong = held(&self.wrong);
@@ -80,8 +80,8 @@ impl Token {
     /// Compares the token of a request, from its `Authorization: Bearer` header.
     #[must_use]
     pub(crate) fn is_in(&self, head: &HeaderMap) -> TokenCheck {
-        let said = head.get(header::AUTHORIZATION).and_then(|said| said.to_str().ok());
-        said.and_then(|said| said.strip_prefix("Bearer ")).map_or(TokenCheck::Wrong, |said| self.is(said))
+        let given = head.get(header::AUTHORIZATION).and_then(|given| given.to_str().ok());
+        given.and_then(|given| given.strip_prefix("Bearer ")).map_or(TokenCheck::Wrong, |given| self.is(given))
     }
 }
 
@@ -143,8 +143,8 @@ impl Sessions {
     }
 
     /// A new session, if the token is right.
-    pub(crate) fn begin(&self, said: &str) -> Result<String, TokenCheck> {
-        match self.0.is(said) {
+    pub(crate) fn begin(&self, given: &str) -> Result<String, TokenCheck> {
+        match self.0.is(given) {
             TokenCheck::Right => {}
             other => return Err(other),
         }
@@ -195,7 +195,7 @@ mod tests {
     fn a_short_token_is_refused_and_debug_hides_a_token() {
         assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
         let token = Token::new("0123456789abcdef".to_owned()).unwrap();
-        let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|said| token.is(said));
+        let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|given| token.is(given));
         assert_eq!(shown, [TokenCheck::Right, TokenCheck::Wrong, TokenCheck::Wrong]);
         assert_eq!(format!("{token:?}"), "Token(..)");
     }
