@@ -16,11 +16,11 @@ pub(crate) enum Failure {
     /// A key has the wrong type.
     WrongType(String),
     /// Redis is unreachable or does not answer.
-    Away(String),
+    Unreachable(String),
     /// The failure was already printed.
     Printed,
     /// The reader of the output has closed it.
-    Unread,
+    OutputClosed,
 }
 
 impl Failure {
@@ -31,8 +31,10 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),
-            Failure::Failed(_) | Failure::WrongType(_) | Failure::Away(_) | Failure::Printed => ExitCode::FAILURE,
-            Failure::Unread => ExitCode::SUCCESS,
+            Failure::Failed(_) | Failure::WrongType(_) | Failure::Unreachable(_) | Failure::Printed => {
+                ExitCode::FAILURE
+            }
+            Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }
 }
@@ -40,7 +42,7 @@ impl Failure {
 /// The end of a command that has printed what is wrong. It fails even if the output was closed.
 pub(crate) fn ended(is_well: bool, printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
-        Ok(()) | Err(Failure::Unread) if !is_well => Err(Failure::Printed),
+        Ok(()) | Err(Failure::OutputClosed) if !is_well => Err(Failure::Printed),
         printed => printed,
     }
 }
@@ -74,7 +76,7 @@ impl From<heartline::Error> for Failure {
             heartline::Error::Config(_) => Failure::Wrong(what),
             // A server that refuses has answered.
             heartline::Error::Connect { source } if error.is_retryable() || source.code().is_none() => {
-                Failure::Away(what)
+                Failure::Unreachable(what)
             }
             _ if kind == Some(ServerErrorKind::WrongType) => Failure::WrongType(what),
             _ => Failure::Failed(what),
@@ -85,14 +87,14 @@ impl From<heartline::Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         // A closed pipe, as in `heartline jobs list | head`, must not look like a failure.
-        if error.kind() == io::ErrorKind::BrokenPipe { Failure::Unread } else { Failure::Failed(chain(&error)) }
+        if error.kind() == io::ErrorKind::BrokenPipe { Failure::OutputClosed } else { Failure::Failed(chain(&error)) }
     }
 }
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Failure {
         match error.io_error_kind() {
-            Some(io::ErrorKind::BrokenPipe) => Failure::Unread,
+            Some(io::ErrorKind::BrokenPipe) => Failure::OutputClosed,
             _ => Failure::Failed(chain(&error)),
         }
     }

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The JSON must also say that the check itself failed.
-            if let (Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what), true) =
+            if let (Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what), true) =
                 (&failure, tells_health)
             {
                 let _ = out.json(&serde_json::json!({ "healthy": false, "error": what }));

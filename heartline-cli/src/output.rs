@@ -79,7 +79,9 @@ impl Output {
 
     /// Prints the error of a failure, unless the command has reported it.
     pub(crate) fn error(self, failure: &Failure) {
-        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) = failure {
+        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what) =
+            failure
+        {
             self.say(format!("error: {}", shown(what)));
         }
     }

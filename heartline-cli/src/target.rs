@@ -78,7 +78,7 @@ impl Target {
                 matches!(&e, Error::Config(faults) if faults.iter().any(|fault| fault.field == "redis"));
             match Failure::from(e) {
                 Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", self.source)),
-                Failure::Away(what) => Failure::Away(format!("{what} (the address is {})", self.source)),
+                Failure::Unreachable(what) => Failure::Unreachable(format!("{what} (the address is {})", self.source)),
                 Failure::Wrong(what) if is_of_address => {
                     Failure::Wrong(format!("{what} (the address is {})", self.source))
                 }

@@ -83,7 +83,7 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         match look(session, task).await {
             Ok(report) => reports.push(report),
             // A damaged task must not hide the others.
-            Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what)) if tasks.len() > 1 => {
+            Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what)) if tasks.len() > 1 => {
                 failed.push(format!("{task} cannot be audited: {what}"))
             }
             Err(e) => return Err(e),

@@ -54,7 +54,7 @@ struct Exporter {
 enum Seen {
     Fleet(Arc<FleetReport>),
     /// Redis is unreachable.
-    Away,
+    Unreachable,
     /// Redis answered with an error.
     Unreadable,
     /// There is no result yet, and the request does not wait longer.
@@ -86,7 +86,7 @@ impl Exporter {
             return seen.clone();
         }
         let looked = timeout(LONGEST, async { Ok(self.inspector.fleet(None).await?) }).await;
-        let looked = looked.unwrap_or_else(|_| Err(Failure::Away("redis did not answer in time".to_owned())));
+        let looked = looked.unwrap_or_else(|_| Err(Failure::Unreachable("redis did not answer in time".to_owned())));
         let seen = match looked {
             Ok(fleet) => {
                 let fleet = Arc::new(fleet);
@@ -98,7 +98,7 @@ impl Exporter {
                 self.out.error(&failure);
                 // An older report must not hide the failure.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
-                if is_unreachable(&failure) { Seen::Away } else { Seen::Unreadable }
+                if is_unreachable(&failure) { Seen::Unreachable } else { Seen::Unreadable }
             }
         };
         *last = Some((Instant::now(), seen.clone()));
@@ -107,7 +107,7 @@ impl Exporter {
 }
 
 fn is_unreachable(failure: &Failure) -> bool {
-    matches!(failure, Failure::Away(_))
+    matches!(failure, Failure::Unreachable(_))
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
@@ -133,7 +133,7 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
     let (seen, age) = exporter.seen(&head).await;
     let fleet = match &seen {
         Seen::Fleet(fleet) => Ok(&**fleet),
-        Seen::Away | Seen::Late => Err(IsReached(false)),
+        Seen::Unreachable | Seen::Late => Err(IsReached(false)),
         Seen::Unreadable => Err(IsReached(true)),
     };
     match text(fleet, age) {
@@ -149,7 +149,7 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
 async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
     let fleet = match exporter.seen(&head).await.0 {
         Seen::Fleet(fleet) => fleet,
-        Seen::Away | Seen::Unreadable => {
+        Seen::Unreachable | Seen::Unreadable => {
             let what = "redis is unreachable or unreadable; see the log of the exporter\n";
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let lasts = lasts(&args.command);
     let session = Session::open(&args.global, lasts).await?;
     match within(&session, args.command).await {
-        Err(Failure::Away(what)) => Err(Failure::Away(with_lists(&session, what).await)),
+        Err(Failure::Unreachable(what)) => Err(Failure::Unreachable(with_lists(&session, what).await)),
         Err(Failure::WrongType(what)) => Err(Failure::Failed(named(&session, what).await)),
         ended => ended,
     }

@@ -105,7 +105,7 @@ fn in_part(e: Error) -> Failure {
         return e.into();
     }
     match Failure::from(e) {
-        Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) => Failure::Failed(format!(
+        Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what) => Failure::Failed(format!(
             "{what}; if the task has partitions, others may have changed: check `heartline task show`, and repeat the command when the node is back"
         )),
         failure => failure,

@@ -92,7 +92,9 @@ async fn show(
                 crashes = newer.unwrap_or(crashes);
                 problem.clear();
             }
-            Err(Failure::Failed(what) | Failure::WrongType(what) | Failure::Away(what) | Failure::Wrong(what)) => {
+            Err(
+                Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what) | Failure::Wrong(what),
+            ) => {
                 problem = what;
             }
             Err(e) => return Err(e),

@@ -328,17 +328,17 @@ struct Running {
     child: Option<(Child, OwnedSemaphorePermit)>,
     /// The process group of the program. `None` once the child was waited for, since its id can be reused.
     group: Option<Pid>,
-    output: Said,
-    errors: Said,
+    output: Captured,
+    errors: Captured,
     /// The tokio task that reads both.
     read: Option<JoinHandle<()>>,
 }
 
 /// The output read so far.
-type Said = Arc<Mutex<Vec<u8>>>;
+type Captured = Arc<Mutex<Vec<u8>>>;
 
-fn taken(said: &Said) -> Vec<u8> {
-    std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner))
+fn taken(captured: &Captured) -> Vec<u8> {
+    std::mem::take(&mut *captured.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// How a program ended.
@@ -376,7 +376,7 @@ impl Running {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let job = format!("{} of {}", ctx.id(), ctx.task());
         let child = Some((child, slot));
-        Running { job, child, group: pid, output: Said::default(), errors: Said::default(), read: None }
+        Running { job, child, group: pid, output: Captured::default(), errors: Captured::default(), read: None }
     }
 
     /// Writes the input, and starts to read the output.
@@ -461,7 +461,7 @@ impl Drop for Running {
 }
 
 /// Keeps the first `most` bytes, and reads and drops the rest, so that the program does not block.
-async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Said) {
+async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Captured) {
     let mut buffer = vec![0; 16 * 1024];
     let Some(mut from) = from else { return };
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -472,7 +472,7 @@ async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Said)
 }
 
 /// Keeps the last `most` bytes.
-async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Said) {
+async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Captured) {
     let mut buffer = vec![0; 4 * 1024];
     let Some(mut from) = from else { return };
     while let Ok(count @ 1..) = from.read(&mut buffer).await {

@@ -22,7 +22,7 @@ const ROUNDS: usize = 5;
 const LONGEST: Duration = Duration::from_secs(90);
 
 /// How long calls are repeated while a primary is away.
-const AWAY: Duration = Duration::from_secs(15);
+const OUTAGE: Duration = Duration::from_secs(15);
 
 struct Tasks {
     index: TaskRef<String, Counted>,
@@ -253,7 +253,7 @@ async fn patiently<T>(call: impl AsyncFn() -> heartline::Result<T>) -> heartline
     let begun = Instant::now();
     loop {
         match call().await {
-            Err(e) if e.is_retryable() && begun.elapsed() < AWAY => {
+            Err(e) if e.is_retryable() && begun.elapsed() < OUTAGE => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             answer => return answer,
