@@ -191,7 +191,7 @@ pub(crate) enum Command {
     /// crash, HEARTLINE_RECOVERY. If its standard output is JSON, that is the result; other output gives the result null, with one warning.
     ///
     /// Exit status 0 completes the job; after SIGTERM, only if there is a result. 75 snoozes the job for --snooze. Any other status fails the
-    /// job with the code exit_N, or signal_N if a signal killed the program, and the last 4 KiB of standard error.
+    /// job with the code exit_N, or signal_N after a signal. The message has the last 4 KiB of standard error.
     ///
     /// If the job is cancelled or lost, the program's process group gets SIGTERM, then SIGKILL. At a timeout it gets SIGKILL at once. If
     /// this worker dies, the program is killed (on Linux), but processes that it started may live on. A program that changed its user may
@@ -213,8 +213,8 @@ pub(crate) enum Command {
     },
     /// Kill workers while they run jobs, and account for every job
     ///
-    /// The demo starts redis-server or valkey-server from the PATH (or HEARTLINE_REDIS_SERVER), unless --redis names a server, and three
-    /// workers that count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
+    /// Unless --redis names a server, the demo starts redis-server or valkey-server from the PATH, or from HEARTLINE_REDIS_SERVER. Three
+    /// workers count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
     ///
     /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow with
     /// --cluster or --board.

@@ -1,5 +1,5 @@
-//! `demo --workflow`: 200 graphs of 30 jobs over real files, whose workers are killed at random, and a graph whose jobs each kill their
-//! process soon after their handler has returned.
+//! `demo --workflow` runs 200 graphs of 30 jobs over real files, and kills their workers at random. In one more graph, each job kills its
+//! process soon after its handler has returned.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -28,8 +28,8 @@ const FILES: usize = 24;
 const SUMMED: usize = 8;
 const NODES: usize = 1 + FILES + FILES / SUMMED + 1 + 1;
 
-/// How long after its handler has returned a job kills its process, in µs: while its outcome is recorded, while its workflow is
-/// advanced, while the next job is sent, while that is claimed.
+/// How long after the return of its handler a job kills its process, in µs. The process then dies while the outcome is recorded, the
+/// workflow is advanced, or the next job is sent or claimed.
 const ABORTS: [u64; 10] = [0, 100, 200, 400, 700, 1000, 1500, 2500, 5000, 20_000];
 
 const KILLS: u64 = 20;
