@@ -1,4 +1,4 @@
-//! What is wrong with everything, with one task, and what to know before jobs run again.
+//! Puts diagnoses together: of everything, of one task, and of what to know before jobs run again.
 
 use std::time::SystemTime;
 
@@ -23,8 +23,7 @@ use super::texts;
 use crate::error::Error;
 
 impl Inspector {
-    /// Everything that is wrong, or may be, with the most severe first. It takes some calls for each task and each worker, however many jobs
-    /// there are.
+    /// Everything that is wrong, or may be, the most severe first. It makes some calls per task and per worker, for any number of jobs.
     ///
     /// ```no_run
     /// # async fn run(app: heartline::App) -> heartline::Result<()> {
@@ -41,7 +40,7 @@ impl Inspector {
         self.diagnose_fleet(&fleet, &recent).await
     }
 
-    /// Everything that is wrong with this fleet, with what its last stalls show.
+    /// Everything that is wrong with this fleet, including what its last stalls show.
     pub async fn diagnose_fleet(&self, fleet: &FleetReport, recent: &RecentStalls) -> Result<Vec<Diagnosis>, Error> {
         Ok(fleet.diagnoses_with(&self.diagnose_crashes(fleet, recent).await?))
     }
@@ -53,7 +52,7 @@ impl Inspector {
         Ok(crashes)
     }
 
-    /// What is wrong with one task, the same as among all.
+    /// What is wrong with one task: what [`diagnose`](Inspector::diagnose) reports about it.
     pub async fn diagnose_task(&self, task: &TaskReport) -> Result<Vec<Diagnosis>, Error> {
         let tasks = std::slice::from_ref(task);
         let (workers, holders) = self.workers_and_holders(tasks).await?;
@@ -62,7 +61,7 @@ impl Inspector {
         found.extend(Box::pin(self.diagnose_retries(tasks)).await);
         let mut found = together(&self.crashes_of(task, seen).await?, found);
         found.retain(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
-        // The servers are asked only if something is wrong.
+        // Ask the servers only if something is wrong.
         if !found.is_empty()
             && let Some(unknown) = self.presence_unknown().await
         {
@@ -88,19 +87,19 @@ impl Inspector {
         Ok(together(&self.crashes_now(&self.task(task).await?).await?, Vec::new()))
     }
 
-    /// What the last stalls of a task show, by its workers as they are now.
+    /// What the last stalls of a task show, given the current state of its workers.
     pub(super) async fn crashes_now(&self, task: &TaskReport) -> Result<CrashDiagnoses, Error> {
         let tasks = std::slice::from_ref(task);
         let (workers, holders) = self.workers_and_holders(tasks).await?;
         self.crashes_of(task, Seen { tasks, workers: &workers, holders: &holders }).await
     }
 
-    /// If a server refuses writes, which workers live is unknown. A user that may not ask the servers does not see it.
+    /// Reports a server that refuses writes: it is then unknown which workers are live. `None` also if this user may not ask the servers.
     pub async fn presence_unknown(&self) -> Option<Diagnosis> {
         find_servers::writes_refused(&self.servers().await.ok()?)
     }
 
-    /// The same, if no server takes writes: whatever changes something is refused.
+    /// Reports that no server accepts writes, so that each call that changes something fails.
     pub async fn writes_refused(&self) -> Option<Diagnosis> {
         let servers = self.servers().await.ok()?;
         let refuses = |server: &ServerReport| server.fault.is_some() || server.write_refusal.is_some();
@@ -109,7 +108,7 @@ impl Inspector {
 }
 
 impl UnreachableLists {
-    /// That these lists cannot be read.
+    /// A diagnosis for each list that cannot be read.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<Diagnosis> {
         find_servers::of_lists(self)
@@ -124,7 +123,7 @@ impl ServerReport {
     }
 }
 
-/// What is wrong with tasks and workers by their reports.
+/// What is wrong with tasks and workers according to their reports.
 fn of_fleet(seen: Seen<'_>, away: &UnreachableLists) -> Vec<Diagnosis> {
     let Seen { tasks, workers, holders } = seen;
     let mut found = find_servers::of_lists(away);
@@ -144,13 +143,13 @@ fn of_fleet(seen: Seen<'_>, away: &UnreachableLists) -> Vec<Diagnosis> {
 }
 
 impl FleetReport {
-    /// What is wrong by this report alone, without the last stalls: what a health check asks for.
+    /// What is wrong according to this report alone, without the last stalls. For health checks.
     #[must_use]
     pub fn diagnoses(&self) -> Vec<Diagnosis> {
         self.diagnoses_with(&CrashDiagnoses::default())
     }
 
-    /// The same, with what the last stalls show.
+    /// Adds what the last stalls show to [`diagnoses`](FleetReport::diagnoses).
     #[must_use]
     pub fn diagnoses_with(&self, crashes: &CrashDiagnoses) -> Vec<Diagnosis> {
         let mut found = self.found();
@@ -166,7 +165,7 @@ impl FleetReport {
         match find_servers::writes_refused(servers) {
             None => found.extend(of_fleet(self.seen(), &self.away)),
             Some(_) => {
-                // No worker can update its presence: none is silent for that.
+                // No worker can update its presence, so do not report workers as silent.
                 found.extend(find_servers::of_lists(&self.away));
                 found.extend(self.tasks.iter().filter_map(find_data::unreadable));
             }
@@ -176,11 +175,11 @@ impl FleetReport {
     }
 }
 
-/// All of them, the most severe first, and among those the suspects and the jobs that will fail. No hint that lets jobs run comes without a
-/// word of these.
+/// All diagnoses, the most severe first. Among equally severe ones, suspects and jobs that will fail come first. Each hint that lets jobs
+/// run gets a caution about them.
 fn together(crashes: &CrashDiagnoses, mut others: Vec<Diagnosis>) -> Vec<Diagnosis> {
     let CrashDiagnoses { at_large, failed, will_fail, .. } = crashes;
-    // Why all runs of a task fail says more than that they do.
+    // If the cause is known, do not also report that the runs of the task fail.
     let explained: Vec<Option<String>> =
         others.iter().filter(|found| explains_failures(found)).map(|found| found.task.clone()).collect();
     others.retain(|found| !(are_retries(found) && explained.contains(&found.task)));
@@ -192,7 +191,7 @@ fn together(crashes: &CrashDiagnoses, mut others: Vec<Diagnosis>) -> Vec<Diagnos
     all
 }
 
-/// Marks each hint that lets jobs run of a task which these are about.
+/// Adds the caution to diagnoses whose hint lets jobs run, if `about` has a diagnosis of the same task.
 pub(super) fn add_caution(found: &mut [Diagnosis], about: &[Diagnosis], caution: Caution) {
     let is_risky = |found: &Diagnosis| found.kind.lets_jobs_run() && about.iter().any(|risk| risk.task == found.task);
     found.iter_mut().filter(|found| is_risky(found)).for_each(|found| found.caution = Some(caution));
@@ -202,13 +201,13 @@ fn explains_failures(found: &Diagnosis) -> bool {
     matches!(found.kind, DiagnosisKind::NewerProducer { .. } | DiagnosisKind::SlotsHeldByLostRuns { .. })
 }
 
-/// Whether it reports failed runs of jobs that are all tried again.
+/// Whether it reports failed runs, none of whose jobs failed in the last minutes.
 fn are_retries(found: &Diagnosis) -> bool {
     matches!(found.kind, DiagnosisKind::JobsFail { failed_lately: 0, .. })
 }
 
 impl PoisonSuspect {
-    /// What to do about these poison suspects of a task, if some may still take a worker down.
+    /// What to do about these poison suspects of a task. `None` if none of them can still take a worker down.
     #[must_use]
     pub fn advice(task: &TaskReport, suspects: &[PoisonSuspect]) -> Option<String> {
         let all: Vec<&PoisonSuspect> = suspects.iter().collect();

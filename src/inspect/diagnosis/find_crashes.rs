@@ -30,26 +30,26 @@ const SUSPECT_FOR: Duration = Duration::from_secs(3600);
 /// A recovery is reported for this long.
 pub(super) const RECOVERED_FOR: Duration = Duration::from_secs(600);
 
-/// How many jobs that would fail are looked up: one whose cancel is requested does not.
+/// How many jobs that would fail are looked up, since a job with a requested cancel does not fail.
 const LOOKED_UP: usize = 100;
 
-/// How many suspects are looked up for a requested cancel.
+/// For how many suspects a requested cancel is looked up.
 const SUSPECTS: usize = 20;
 
-/// How many running jobs are read for those that would fail.
+/// How many running jobs are read to find those that would fail.
 const RUNNING: usize = 1000;
 
-/// The stalls of the last minutes, and some before.
+/// The stalls of the last minutes, and some earlier ones.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecentStalls {
     /// The stalls.
     pub stalls: Vec<StalledEvent>,
-    /// The tasks of which some of the last minutes are missing.
+    /// The tasks whose stalls of the last minutes are incomplete.
     pub partial: BTreeSet<String>,
 }
 
 impl TaskReport {
-    /// Whether a job of the task fails by its next stall.
+    /// Whether the next stall of a job of the task makes it fail.
     pub(super) fn is_last_run(&self, max_count: Option<u32>, stalled_count: u32) -> bool {
         let option = |name: &str| self.options.values.get(name).map_or("", String::as_str);
         let is_unset = option("onCrash") == "retry" && option("maxCountSet") != "1";
@@ -71,7 +71,7 @@ pub struct CrashDiagnoses {
 }
 
 impl StalledEvent {
-    /// Whether its worker was seen after the stall, so that it did not die, or is not known to be dead yet.
+    /// Whether its worker was seen after the stall, or counts as live: the worker did not die, or its death is not known yet.
     #[must_use]
     pub fn was_survived(&self, workers: &[WorkerReport]) -> bool {
         let held = self.worker.as_ref().and_then(|worker| find(worker, workers));
@@ -79,7 +79,7 @@ impl StalledEvent {
     }
 }
 
-/// The suspects of a task: `all` of them, and those that are `at_large`.
+/// The diagnosis of a task's suspects: `all` of them, and those that are `at_large`.
 pub(super) fn accusation(
     all: &[&PoisonSuspect],
     at_large: &[&PoisonSuspect],
@@ -106,7 +106,7 @@ fn by_task<'a>(suspects: impl Iterator<Item = &'a PoisonSuspect>) -> BTreeMap<&'
     tasks
 }
 
-/// What was recovered recently. It is over, and may have been missed.
+/// What was recovered recently. A person may have missed it.
 pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis> {
     let is_recent = |stall: &&StalledEvent| now.duration_since(stall.at).unwrap_or_default() < RECOVERED_FOR;
     let mut tasks: BTreeMap<&str, Vec<&StalledEvent>> = BTreeMap::new();
@@ -114,7 +114,7 @@ pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis
         tasks.entry(&stall.task).or_default().push(stall);
     }
     let report = |(task, stalls): (&str, Vec<&StalledEvent>)| {
-        // A job may have been recovered more than once: the last time counts.
+        // A job may have been recovered more than once. Only the last time counts.
         let mut jobs: BTreeMap<&str, &StalledEvent> = BTreeMap::new();
         for stall in &stalls {
             let last = jobs.entry(stall.id.as_str()).or_insert(stall);
@@ -139,14 +139,14 @@ pub(super) fn recovered(recent: &RecentStalls, now: SystemTime) -> Vec<Diagnosis
 }
 
 impl Inspector {
-    /// Jobs that were held when two or more workers died, by these stalls and by those to come; and jobs that will fail.
+    /// Jobs that were held when two or more workers died, according to these stalls and to pending ones; and jobs that will fail.
     pub(super) async fn crashes(&self, recent: &RecentStalls, seen: Seen<'_>) -> Result<CrashDiagnoses, Error> {
         let (to_come, now, workers) = (self.stalls_of_the_dead(seen).await?, self.now().await, seen.workers);
         let stalls = recent.stalls.iter().chain(&to_come);
         let deaths = stalls.filter(|stall| !stall.was_survived(workers));
         let is_recent = |suspect: &PoisonSuspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
         let mut found = PoisonSuspect::among(deaths);
-        // If no worker is left, a suspect waits for the next one, however long.
+        // Without a live worker, a suspect waits for the next one, for any time.
         found.retain(|suspect| is_recent(suspect) || claimers(&suspect.task, workers).next().is_none());
         if_readable(self.look_up_suspects(&mut found).await)?;
         let cancelled = self.cancelled_suspects(&found).await;
@@ -157,7 +157,7 @@ impl Inspector {
             let all: Vec<&PoisonSuspect> = found.iter().filter(|suspect| suspect.task == task).collect();
             let is_paused = seen.tasks.iter().any(|report| report.task == task && report.paused.is_some());
             let has_workers = claimers(task, workers).next().is_some();
-            // If no worker is left, the next one may be taken down as well; a paused task starts no job.
+            // Without a live worker, the next one may die as well. A paused task starts no job.
             let kind = accusation(&all, &suspects, is_paused, has_workers);
             Diagnosis::when(!is_paused && !has_workers, Some(task), kind)
         };
@@ -173,7 +173,7 @@ impl Inspector {
         Ok(CrashDiagnoses { at_large, failed, will_fail, others: Vec::new() })
     }
 
-    /// The suspects whose cancel is requested: they are cancelled when they are recovered, and take down no worker.
+    /// The suspects with a requested cancel. They are cancelled when they are recovered, so they take down no worker.
     async fn cancelled_suspects(&self, suspects: &[PoisonSuspect]) -> BTreeSet<(String, String)> {
         let mut cancelled = BTreeSet::new();
         for suspect in suspects.iter().filter(|suspect| suspect.is_at_large()).take(SUSPECTS) {
@@ -189,7 +189,7 @@ impl Inspector {
         job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some()))
     }
 
-    /// The stalls to come of jobs that dead workers hold: no worker may be left that reports them.
+    /// The pending stalls of jobs that dead workers hold. Perhaps no live worker is left to report them.
     async fn stalls_of_the_dead(&self, seen: Seen<'_>) -> Result<Vec<StalledEvent>, Error> {
         let is_dead = |holder: &Holder| find(&holder.worker, seen.workers).is_some_and(|worker| worker.death.is_some());
         let mut stalls = Vec::new();
@@ -199,7 +199,7 @@ impl Inspector {
         Ok(stalls)
     }
 
-    /// Jobs that fail when they are recovered from workers that are not live: a worker that a person starts does that.
+    /// Jobs that fail when they are recovered from workers that are not live. The next worker that starts recovers them.
     async fn jobs_that_will_fail(&self, seen: Seen<'_>) -> Result<Vec<Diagnosis>, Error> {
         let mut found = Vec::new();
         for report in seen.holders {
@@ -216,7 +216,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// How many jobs of these workers would fail if they were recovered, of the first 1,000 that run.
+    /// How many jobs of these workers would fail if they were recovered. Reads the first 1,000 running jobs.
     pub(super) async fn would_fail(&self, task: &TaskReport, is_theirs: impl Fn(&str) -> bool) -> Result<u64, Error> {
         let page = self.jobs(&task.task, &JobFilter::new(JobState::Running), None, RUNNING).await;
         let jobs = if_readable(page.map(|page| page.jobs))?;
@@ -233,11 +233,11 @@ impl Inspector {
     }
 }
 
-/// That this many jobs fail when they are recovered.
+/// Reports that this many jobs fail when they are recovered.
 pub(super) fn will_fail(task: &TaskReport, jobs: u64, first: Option<String>) -> Diagnosis {
     let by_person = task.runs_wait_for_person();
     let has_live_workers = task.live_workers > 0 || !task.knows_workers;
     let kind = DiagnosisKind::JobsWillFail { jobs, first, by_person, has_live_workers };
-    // If they wait for a person, no one else decides.
+    // If they wait for a person, no worker recovers them.
     Diagnosis::when(!by_person, Some(&task.task), kind)
 }

@@ -1,4 +1,4 @@
-//! Finds what is lost or damaged of a task.
+//! Finds lost or damaged data of tasks.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use super::kinds::DiagnosisKind;
 use super::task_facts::{RECENT, ago};
 use crate::unix_time::to_ms;
 
-/// For this long a loss of data is a risk, then a note.
+/// A loss of data is a risk for this long, and a note afterwards.
 const NEW: Duration = Duration::from_secs(300);
 
-/// That the task cannot be read.
+/// Reports that the task cannot be read.
 pub(super) fn task_unreadable(task: &str, error: String, is_denied: bool) -> Diagnosis {
     let what = "task".to_owned();
     Diagnosis::risk(Some(task), DiagnosisKind::Unreadable { what, error, is_denied })
@@ -61,7 +61,7 @@ pub(super) fn of_lost_data(tasks: &[TaskReport]) -> Option<Diagnosis> {
     Some(Diagnosis::when(newest < NEW, task.as_deref(), kind))
 }
 
-/// Tasks of live workers that are missing from the list of tasks; or no task at all.
+/// Reports tasks of live workers that are missing from the list of tasks, or that the list is empty.
 pub(super) fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Option<Diagnosis> {
     let live = || workers.iter().filter(|worker| worker.state.is_live());
     let names: BTreeSet<&str> = live().flat_map(|worker| &worker.tasks).map(|its| &*its.task).collect();

@@ -1,4 +1,4 @@
-//! Finds what fails, and runs that break off, by the report of a task.
+//! Finds failures and interrupted runs in the report of a task.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,22 +8,22 @@ use super::kinds::DiagnosisKind;
 use super::task_facts::ago;
 use crate::unix_time::to_ms;
 
-/// How many failures in a row are named next to what completed before.
+/// From this many failures in a row on, a report counts them, although other jobs completed before.
 const IN_A_ROW: u64 = 5;
 
-/// How many failures in a row are an outage: jobs run, and none completes.
+/// From this many failures in a row on, the task has an outage: jobs run, and none completes.
 const OUTAGE: u64 = 20;
 
-/// How many rounds of runs that broke off are a note, and a risk.
+/// How many rounds of interrupted runs are a note, and how many are a risk.
 const ROUNDS: (u64, u64) = (3, 5);
 
-/// At least this many jobs may have run together, even if fewer slots are left.
+/// Assume that at least this many jobs ran at a time, even if there are fewer slots now.
 const RAN_TOGETHER: u64 = 10;
 
-/// How many hooks that failed are a risk.
+/// From this many failed hooks on, the diagnosis is a risk.
 const HOOKS: u64 = 20;
 
-/// Runs that ended within this time count as present.
+/// Runs that ended within this time count as current.
 const PRESENT: Duration = Duration::from_secs(300);
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -48,8 +48,8 @@ impl TaskReport {
         self.options.values.get("keepFailed").is_none_or(|value| value != "0")
     }
 
-    /// How many jobs began to fail since a run completed or was snoozed. 0 if none failed in the last day, or none of them is left: no job
-    /// is failed or unfinished, although failed ones are kept.
+    /// How many jobs began to fail since a run completed or was snoozed. 0 if none failed in the last day, or none of them is left: the task
+    /// keeps failed jobs, and has neither failed nor unfinished ones.
     #[must_use]
     pub fn failed_in_a_row(&self) -> u64 {
         let is_left = self.counts.failed + self.counts.pending_total() > 0 || !self.keeps_failed();
@@ -61,7 +61,7 @@ impl TaskReport {
         self.failed_in_a_row() >= OUTAGE
     }
 
-    /// How often each job that can run broke off on average, since a run completed; 0 if none did in the last hour.
+    /// How often each job that can run was interrupted on average since a run completed. 0 if no run was interrupted in the last hour.
     #[must_use]
     pub fn broken_off_rounds(&self) -> u64 {
         let able = (self.counts.waiting + self.counts.held_total()).min(self.slots.max(RAN_TOGETHER));
@@ -75,7 +75,7 @@ pub(super) fn are_many(jobs: u64) -> bool {
     jobs >= OUTAGE
 }
 
-/// What fails, and whether that is an outage.
+/// Reports failed jobs, as a risk if they are an outage.
 pub(super) fn of_failures(task: &TaskReport) -> Option<Diagnosis> {
     let (row, is_outage) = (task.failed_in_a_row(), task.is_outage());
     let is_named = row >= IN_A_ROW && (task.completed_lately > 0 || is_outage && row > task.failed_lately);
@@ -92,7 +92,7 @@ pub(super) fn of_failures(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(is_outage, Some(&task.task), kind))
 }
 
-/// Hooks that failed for good.
+/// Reports hooks that failed for good.
 pub(super) fn of_hooks(task: &TaskReport) -> Option<Diagnosis> {
     let hooks = task.hooks_failed_in_a_row;
     let last = task.hook_failed_at.filter(|_| hooks > 0)?;
@@ -100,7 +100,8 @@ pub(super) fn of_hooks(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(hooks >= HOOKS, Some(&task.task), kind))
 }
 
-/// Runs that break off again and again, as workers stop or die, while none completes: runs longer than the life of a worker never end.
+/// Reports runs that are interrupted again and again, because workers stop or die, while none completes. Such runs may take longer than
+/// their workers live.
 pub(super) fn of_broken_off(task: &TaskReport) -> Option<Diagnosis> {
     let (rounds, (note, risk)) = (task.broken_off_rounds(), ROUNDS);
     let kind = DiagnosisKind::RunsBreakOff {

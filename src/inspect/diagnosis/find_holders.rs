@@ -21,19 +21,19 @@ use crate::worker_id::WorkerId;
 /// The most lost workers of a task that are reported one by one.
 const REPORTED: usize = 3;
 
-/// The most holders that are looked up, of those that are not listed.
+/// The most unlisted holders that are looked up.
 const LOOKED_UP: usize = 100;
 
-/// A worker that claims jobs this long after its last presence cannot update it; and the claims of this time count.
+/// A worker that claims jobs this long after its last presence cannot update it. Only claims within the second time count.
 const CLAIMED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
 impl TaskReport {
-    /// Whether silent jobs wait for a person while claimed, running and finalizing.
+    /// Whether silent jobs wait for a person: claimed, running and finalizing ones.
     fn person_phases(&self) -> [bool; 3] {
         Worked::for_people(self.options.values.get("grace").map_or("", String::as_str))
     }
 
-    /// Whether silent jobs of some phase wait for a person.
+    /// Whether silent jobs wait for a person in any phase.
     #[must_use]
     pub fn waits_for_person(&self) -> bool {
         self.person_phases().contains(&true)
@@ -46,13 +46,13 @@ impl TaskReport {
 }
 
 impl Holder {
-    /// Whether it claimed a job recently, well after its last presence: it works, and cannot update its presence.
+    /// Whether it claimed a job recently and well after its last presence. Such a worker runs, but cannot update its presence.
     #[must_use]
     pub fn claims_without_presence(&self, worker: &WorkerReport, now: SystemTime) -> bool {
         let (later, recent) = CLAIMED;
         let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH && worker.death.is_none();
         let is_later = self.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
-        // A claim in the future comes from a clock that went back, and proves nothing.
+        // A claim time in the future means that a clock went back. It proves nothing.
         let is_recent = match now.duration_since(self.last_claimed_at) {
             Ok(ago) => ago < recent,
             Err(ahead) => ahead.duration() < later,
@@ -62,20 +62,20 @@ impl Holder {
 }
 
 impl WorkerReport {
-    /// Whether it holds jobs by these reports, and is not live.
+    /// Whether it holds jobs according to these reports, and is not live.
     #[must_use]
     pub fn leaves_jobs(&self, holders: &[HolderReport]) -> bool {
         let holds = |report: &HolderReport| report.holders.iter().any(|holder| holder.worker == self.worker);
         !self.state.is_live() && holders.iter().any(holds)
     }
 
-    /// Whether its next presence is late, so that a later one proves that it lives.
+    /// Whether its next presence is late. If one still comes, the worker is alive.
     #[must_use]
     pub fn is_presence_overdue(&self, now: SystemTime) -> bool {
         !self.state.is_live() || now.duration_since(self.last_seen_at).is_ok_and(|since| since > CLAIMED.0)
     }
 
-    /// Corrects how many jobs it holds by these reports: its own figures are some seconds old, and stay when it dies.
+    /// Corrects the number of jobs that it holds from these reports. Its own figures are some seconds old, and remain when it dies.
     pub fn correct_held(&mut self, holders: &[HolderReport]) {
         for its in &mut self.tasks {
             if let Some(report) = holders.iter().find(|report| report.is_whole && report.task == its.task) {
@@ -104,7 +104,7 @@ pub(super) fn lost_holder(id: &WorkerId, known: Option<&WorkerReport>, now: Syst
     }
 }
 
-/// That a worker which is not live holds jobs of the task.
+/// Reports that a worker which is not live holds jobs of the task.
 pub(super) fn held_by_lost(
     task: &TaskReport,
     holder: &Holder,
@@ -128,7 +128,7 @@ pub(super) fn held_by_lost(
     Diagnosis::risk(Some(&task.task), kind)
 }
 
-/// That a worker holds jobs and works, and cannot update its presence, if so.
+/// Reports that a worker holds jobs and runs, but cannot update its presence. `None` if that is not so.
 pub(super) fn held_by_mute(
     task: &str,
     holder: &Holder,
@@ -158,7 +158,7 @@ pub(super) fn of_holders(task: &TaskReport, report: &HolderReport, workers: &[Wo
         }
     }
     lost.sort_by(|(one, _), (other, _)| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
-    // One more takes as much space as the line about it.
+    // A line about one more worker would take as much space as the worker.
     let rest = if lost.len() > REPORTED + 1 { lost.split_off(REPORTED) } else { Vec::new() };
     let own = |(holder, known): &(&Holder, Option<&WorkerReport>)| held_by_lost(task, holder, *known, report.is_whole);
     let mut found: Vec<Diagnosis> = lost.iter().map(own).collect();
@@ -175,7 +175,7 @@ pub(super) fn of_holders(task: &TaskReport, report: &HolderReport, workers: &[Wo
 }
 
 impl Inspector {
-    /// Who holds the jobs of those tasks of which that may be wrong. Corrects what the workers report to hold.
+    /// The holders of the jobs of tasks where something may be wrong. Corrects how many jobs the workers report to hold.
     pub(super) async fn suspicious_holders(
         &self,
         tasks: &[TaskReport],
@@ -211,7 +211,8 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Adds the holders that are not listed: one of many that died, or one that just started. Returns those that could not be looked up.
+    /// Looks up unlisted holders, such as one of many that died, or one that has just started, and adds them. Returns those for which that
+    /// failed.
     async fn look_up_holders_of(
         &self,
         found: &[HolderReport],
@@ -223,7 +224,7 @@ impl Inspector {
         let mut unknown: BTreeSet<String> = missing.iter().skip(LOOKED_UP).cloned().collect();
         for worker in missing.into_iter().take(LOOKED_UP) {
             match self.worker(&worker).await {
-                // The presence may be on a node of a cluster that does not answer.
+                // The cluster node of the presence may be unreachable.
                 Err(e) if e.is_retryable() => drop(unknown.insert(worker)),
                 known => workers.extend(known?),
             }

@@ -1,4 +1,4 @@
-//! Finds why one job is where it is, if that may be wrong.
+//! Finds why one job does not run, if that may be wrong.
 
 use super::super::Inspector;
 use super::super::describe::is_overdue;
@@ -20,7 +20,7 @@ use crate::job::failure::codes;
 use crate::job::state::JobState;
 use crate::worker_id::WorkerId;
 
-/// How a job that counts as waiting had ended, as what is stored of it shows.
+/// How a job that counts as waiting had ended, according to its stored data.
 fn lost_outcome(job: &JobReport) -> Option<&'static str> {
     let code = job.error.as_ref().map(|error| error.code.as_str());
     match code {
@@ -32,7 +32,7 @@ fn lost_outcome(job: &JobReport) -> Option<&'static str> {
 }
 
 impl Inspector {
-    /// Why a job does not run, if that may be wrong; empty if nothing is. For a held job, only its holder is read while all is well.
+    /// Why a job does not run, if that may be wrong. Empty if nothing is wrong. For a healthy held job, only its holder is read.
     pub async fn diagnose_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
         match &job.worker {
             Some(holder) => Box::pin(self.diagnose_held_job(job, holder)).await,
@@ -47,7 +47,7 @@ impl Inspector {
         let task = match self.task(&job.task).await {
             Ok(task) => task,
             Err(e) if e.is_retryable() => return Err(e),
-            // A damaged task does not hide the job.
+            // Report the job although its task is damaged.
             Err(e) => {
                 return Ok(vec![task_unreadable(&job.task, e.chain().to_string(), e.is_denied())]);
             }
@@ -73,7 +73,7 @@ impl Inspector {
         self.with_caution(&task, vec![why]).await
     }
 
-    /// Whether the job still counts as waiting: it may have begun meanwhile.
+    /// Whether the job still counts as waiting. It may have begun meanwhile.
     async fn still_waits(&self, job: &JobReport) -> Result<bool, Error> {
         let now = self.job(&job.task, job.id.as_str(), JobValues::None).await?;
         let place = |job: &JobReport| (job.state, job.enqueued_at, job.dispatched_at);
@@ -110,13 +110,13 @@ impl Inspector {
         self.with_caution(&task, found).await
     }
 
-    /// Marks hints that let jobs run, if the task has poison suspects.
+    /// Adds a caution to hints that let jobs run, if the task has poison suspects.
     async fn with_caution(&self, task: &TaskReport, mut found: Vec<Diagnosis>) -> Result<Vec<Diagnosis>, Error> {
         add_caution(&mut found, &self.crashes_now(task).await?.at_large, Caution::Suspects);
         Ok(found)
     }
 
-    /// Whether this worker, which is not live, works and cannot update its presence: it has claimed jobs of the task since.
+    /// Whether this worker, which is not live, runs but cannot update its presence: it has claimed jobs of the task since its last one.
     pub async fn diagnose_mute_holder(&self, task: &str, worker: &WorkerReport) -> Result<Option<Diagnosis>, Error> {
         let now = self.now().await;
         let holders = self.lock_holders(task).await?.holders;
@@ -143,7 +143,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// What a worker holds, task by task, and what happens to the jobs when they are recovered; empty if it holds nothing.
+    /// What a worker holds, task by task, and what happens to the jobs when they are recovered. Empty if it holds nothing.
     pub async fn describe_held(&self, worker: &WorkerReport) -> Result<String, Error> {
         let mut held = Vec::new();
         for its in worker.tasks.iter().filter(|its| its.held > 0) {
@@ -159,7 +159,7 @@ impl Inspector {
     }
 }
 
-/// Why a job does not start that waits, or is due.
+/// Why a waiting or due job does not start.
 fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     if job.state == JobState::Delayed && job.due_at.is_none_or(|at| at > task.as_of) {
         return None;

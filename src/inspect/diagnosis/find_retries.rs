@@ -1,4 +1,4 @@
-//! Finds jobs that are tried again, snooze, cannot be decoded, or lost their payload: it reads some of them.
+//! Finds jobs that are retried, snooze, cannot be decoded, or lost their payload. It reads a sample of the jobs.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
@@ -20,36 +20,36 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::unix_time::to_ms;
 
-/// Of how many tasks the jobs are read.
+/// For how many tasks jobs are read.
 const TASKS: usize = 50;
 
-/// How many delayed jobs of a task are read, and this many that wait.
+/// How many delayed jobs of a task are read, and as many waiting ones.
 const JOBS: usize = 100;
 
-/// How many jobs are read one by one for how often they snoozed, and so often is often.
+/// How many jobs are read one by one for their snoozes, and how many snoozes count as often.
 const SNOOZED: (usize, u32) = (5, 3);
 
-/// What a worker reported of a job within this time still holds.
+/// A worker's report about a job is valid for this long.
 const JUST_NOW: Duration = Duration::from_secs(60);
 
-/// How many jobs that wait, and as many delayed ones, are read for lost payloads.
+/// How many waiting jobs, and as many delayed ones, are checked for lost payloads.
 const QUEUED: usize = 50;
 
 fn has_failed(job: &&JobRow) -> bool {
     job.failed_attempts > 0
 }
 
-/// The part of these jobs that are run again after a failed run.
+/// How many of these jobs run again after a failed run.
 fn retries(jobs: &[JobRow]) -> usize {
     jobs.iter().filter(has_failed).count()
 }
 
-/// How much there is to read: recent failures come before jobs that are only delayed.
+/// How urgent it is to read the task: recent failures count more than delayed jobs.
 fn may_fail(task: &TaskReport) -> u64 {
     task.failed_since_completed.saturating_mul(1_000_000).saturating_add(task.counts.delayed)
 }
 
-/// The tasks with most of this.
+/// The tasks with the highest values, without those that cannot be read or have 0.
 fn most(tasks: &[TaskReport], of: fn(&TaskReport) -> u64) -> Vec<&TaskReport> {
     let mut found: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none() && of(task) > 0).collect();
     found.sort_by_key(|task| Reverse(of(task)));
@@ -58,7 +58,8 @@ fn most(tasks: &[TaskReport], of: fn(&TaskReport) -> u64) -> Vec<&TaskReport> {
 }
 
 impl Inspector {
-    /// What keeps jobs of these tasks from being done, as their jobs show. A task that cannot be read is reported elsewhere.
+    /// What keeps jobs of these tasks from completing, according to a sample of them. Skips tasks that cannot be read: they are reported
+    /// elsewhere.
     pub(super) async fn diagnose_retries(&self, tasks: &[TaskReport]) -> Vec<Diagnosis> {
         let without = most(tasks, |task| task.without_payload);
         let delayed = most(tasks, may_fail);
@@ -73,7 +74,7 @@ impl Inspector {
         found
     }
 
-    /// Jobs without payload: those of them that wait are lost.
+    /// Reports jobs without payload. Waiting ones are lost.
     async fn without_payload(&self, task: &TaskReport) -> Option<Diagnosis> {
         let (name, jobs) = (&*task.task, task.without_payload);
         let mut rows = Vec::new();
@@ -81,7 +82,7 @@ impl Inspector {
             rows.extend(self.jobs(name, &JobFilter::new(state).oldest_first(), None, QUEUED).await.ok()?.jobs);
         }
         let reads = try_join_all(rows.iter().map(|row| self.job(name, row.id.as_str(), JobValues::None))).await.ok()?;
-        // Nothing else is known of a job without payload. A job that was done meanwhile is not there either.
+        // A job without payload has no other data. A job that was removed meanwhile looks the same.
         let lost: Vec<&JobRow> = rows.iter().zip(reads).filter(|(_, job)| job.is_none()).map(|(row, _)| row).collect();
         let kind = DiagnosisKind::PayloadsLost {
             jobs,
@@ -92,14 +93,14 @@ impl Inspector {
         Some(Diagnosis::when(!lost.is_empty(), Some(name), kind))
     }
 
-    /// Why jobs of the task are delayed that may never be done, or wait again after a failed run.
+    /// Why delayed jobs of the task may never complete, or why jobs wait again after a failed run.
     async fn retries_of(&self, task: &TaskReport) -> Option<Diagnosis> {
         let name = &*task.task;
         let read = async |filter: JobFilter| self.jobs(name, &filter, None, JOBS).await.map(|page| page.jobs).ok();
-        // The next ones to be tried again, and those that came back to the end of their list.
+        // The next delayed jobs, and waiting ones, which may have returned to the end of their list after a failed run.
         let delayed = read(JobFilter::new(JobState::Delayed).oldest_first()).await?;
         let waiting = read(JobFilter::new(JobState::Waiting)).await?;
-        // None of those that no worker can decode has failed.
+        // A job that no worker can decode has no failed run.
         let is_undecodable = |job: &&JobRow| !has_failed(job) && job.code.as_deref() == Some(codes::CODEC);
         let (undecodable, retried) = (delayed.iter().filter(is_undecodable).count(), retries(&delayed));
         let about = |all: u64, some: usize, read: &[JobRow]| all * some as u64 / read.len().max(1) as u64;
@@ -112,7 +113,7 @@ impl Inspector {
         let Some(first) = failed.first().filter(|_| is_recent) else {
             return self.snoozing(task, &delayed).await;
         };
-        // With those that were not read.
+        // Extrapolate to the jobs that were not read.
         let all =
             about(task.counts.delayed, retried, &delayed) + about(task.counts.waiting, retries(&waiting), &waiting);
         let is_large = are_many(failed.len() as u64) && all > task.completed_lately / 10;
@@ -136,13 +137,13 @@ impl Inspector {
         join_all(reads).await.into_iter().filter_map(|read| read.ok().flatten()).collect()
     }
 
-    /// Whether most of these jobs have snoozed, whatever failed before.
+    /// Whether most of these jobs have snoozed, even if earlier runs failed.
     async fn are_snoozed(&self, task: &str, jobs: &[&JobRow]) -> bool {
         let read = self.first_jobs(task, jobs.iter().map(|row| &row.id)).await;
         read.iter().filter(|job| job.snoozed_count > 0).count() * 2 > read.len()
     }
 
-    /// Jobs that snooze again and again while none completes, or that a worker snoozes since it cannot start its program.
+    /// Reports jobs that snooze again and again while none completes, or that a worker snoozes because it cannot start its program.
     async fn snoozing(&self, task: &TaskReport, delayed: &[JobRow]) -> Option<Diagnosis> {
         let name = &*task.task;
         let read = self.first_jobs(name, delayed.iter().map(|row| &row.id)).await;

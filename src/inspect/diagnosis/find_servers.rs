@@ -12,13 +12,13 @@ use super::task_facts::RECENT;
 use crate::error::ServerErrorKind;
 use crate::unix_time::to_ms;
 
-/// From this part of the memory on there is little left for a burst of jobs, in percent.
+/// From this percentage of the memory on, little is left for a burst of jobs.
 const FULL: u64 = 80;
 
-/// The uptime of a server is known to the second.
+/// A server reports its uptime in whole seconds.
 const UPTIME_PRECISION: Duration = Duration::from_secs(2);
 
-/// What is wrong with each server; with the name of the server, if there are several.
+/// What is wrong with each server. Names the server if there are several.
 pub(super) fn of_servers(servers: &[ServerReport]) -> Vec<Diagnosis> {
     let place = |server: &ServerReport| (servers.len() > 1).then(|| server.place.clone());
     let named = |server| of_server(server).into_iter().map(move |own| Diagnosis { server: place(server), ..own });
@@ -58,7 +58,8 @@ pub(super) fn of_server(server: &ServerReport) -> Vec<Diagnosis> {
     found
 }
 
-/// Whether a call takes too long for the shortest stall interval: a heartbeat, sent each third of it, should be answered within half of that.
+/// Reports that calls are too slow for the shortest stall interval. A heartbeat is sent each third of it, and should be answered within
+/// half of that time.
 pub(super) fn of_round_trip(servers: &[ServerReport], tasks: &[TaskReport]) -> Option<Diagnosis> {
     let longest = servers.iter().map(|server| server.longest_round_trip).max()?;
     let interval = tasks.iter().flat_map(|task| &task.parts).filter_map(|part| part.interval).min()?;
@@ -67,20 +68,20 @@ pub(super) fn of_round_trip(servers: &[ServerReport], tasks: &[TaskReport]) -> O
     is_slow.then(|| Diagnosis::risk(None, DiagnosisKind::SlowRoundTrip { longest_ms, interval_ms }))
 }
 
-/// That a server refuses writes: no worker can update its presence, and which of them live is unknown.
+/// Reports that a server refuses writes. No worker can then update its presence, so it is unknown which workers are live.
 pub(super) fn writes_refused(servers: &[ServerReport]) -> Option<Diagnosis> {
     let answer = servers.iter().find_map(|server| server.write_refusal.clone())?;
     Some(Diagnosis::risk(None, DiagnosisKind::WritesRefused { answer }))
 }
 
-/// Whether a server restarted recently without an append-only file, while workers were live.
+/// Reports that a server restarted recently without an append-only file, while workers were live.
 pub(super) fn restarted(server: &ServerReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     let started = server.clock.checked_sub(server.uptime)?;
     let is_older = |worker: &WorkerReport| {
         let before = worker.started_at.and_then(|at| started.duration_since(at).ok());
         worker.state.is_live() && before.is_some_and(|before| before > UPTIME_PRECISION)
     };
-    // A server that has followed another one has its data.
+    // A server that was a replica has the data of its former primary.
     let keeps_data = server.has_followed || server.has_append_only_file;
     if server.fault.is_some() || keeps_data || server.uptime > RECENT || !workers.iter().any(is_older) {
         return None;
@@ -89,7 +90,7 @@ pub(super) fn restarted(server: &ServerReport, workers: &[WorkerReport]) -> Opti
     Some(Diagnosis::note(None, DiagnosisKind::ServerRestarted { place, uptime_ms }))
 }
 
-/// The lists across all tasks that cannot be read.
+/// Reports the lists across all tasks that cannot be read.
 pub(super) fn of_lists(away: &UnreachableLists) -> Vec<Diagnosis> {
     let lists = match &away.says_down {
         Some(node) => vec![("tasks and workers", Some(node))],
@@ -102,7 +103,7 @@ pub(super) fn of_lists(away: &UnreachableLists) -> Vec<Diagnosis> {
     unread.map(|kind| Diagnosis::risk(None, kind)).collect()
 }
 
-/// Tasks and workers whose nodes of the cluster do not answer, or whose slots are moving.
+/// Reports tasks and workers whose cluster nodes do not answer, or whose slots are moving.
 pub(super) fn of_nodes(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Diagnosis> {
     let (moving, away): (Vec<&TaskReport>, Vec<&TaskReport>) = tasks
         .iter()

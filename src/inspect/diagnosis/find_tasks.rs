@@ -1,4 +1,4 @@
-//! Finds what is wrong with a task by its report and its workers.
+//! Finds what is wrong with a task, from its report and its workers.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use super::texts;
 use crate::stall::cadence;
 use crate::unix_time::to_ms;
 
-/// An epoch that lasts for this many intervals while jobs are held is overdue: it takes one, and a third until the next heartbeat.
+/// While jobs are held, an epoch of this many intervals is overdue. A healthy one takes one interval, plus a third until the next heartbeat.
 const OVERDUE_EPOCH: u32 = 3;
 
 /// A wait this long while every slot is taken is reported.
 const CROWDED: Duration = Duration::from_secs(300);
 
-/// If no slot became free for this long, and no run may take as long, jobs are not done.
+/// If no slot became free for this long, nor for the timeout of a run, handlers probably hang.
 const HUNG: Duration = Duration::from_secs(1800);
 
-/// A deploy replaces its workers within this time.
+/// A deploy replaces workers within this time.
 const DEPLOY: Duration = Duration::from_secs(15);
 
-/// The pause of a task.
+/// Reports the pause of a task.
 pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
     let pause = task.paused.as_ref()?;
     let waiting = waiting(task);
@@ -43,7 +43,7 @@ pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(waiting > 0, Some(&task.task), kind))
 }
 
-/// That no live worker has the task, or that all are stopping.
+/// Reports that no live worker has the task, or that all are stopping.
 pub(super) fn no_worker(task: &TaskReport, are_stopping: bool) -> DiagnosisKind {
     let (delayed, last) = (task.counts.delayed - task.due.min(task.counts.delayed), task.options.declared_by.clone());
     DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, last }
@@ -52,7 +52,7 @@ pub(super) fn no_worker(task: &TaskReport, are_stopping: bool) -> DiagnosisKind 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
 pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Diagnosis> {
     if task.is_unreachable {
-        // Reported together.
+        // Such tasks are reported together.
         return Vec::new();
     }
     if let Some(unreadable) = unreadable(task) {
@@ -89,10 +89,10 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
     found
 }
 
-/// That no live worker has the task, where that is known.
+/// Reports that no live worker has the task, if that is known.
 fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Option<Diagnosis> {
     let name = &*task.task;
-    // A worker that works and cannot update its presence is reported as a holder.
+    // A worker that runs but cannot update its presence is reported as a holder.
     let works = |holder: &Holder| {
         find(&holder.worker, workers).is_some_and(|worker| holder.claims_without_presence(worker, task.as_of))
     };
@@ -110,7 +110,7 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
     is_reported.then(|| Diagnosis::note(Some(name), no_worker(task, false)))
 }
 
-/// That jobs wait while all workers of the task are stopping.
+/// Reports that jobs wait while all workers of the task are stopping.
 fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     let claims = claimers(&task.task, workers).next().is_some();
     if task.live_workers == 0 || claims || !has_waited(task, DEPLOY) {
@@ -120,7 +120,7 @@ fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     Some(Diagnosis::when(!has_just_claimed, Some(&task.task), no_worker(task, true)))
 }
 
-/// That jobs wait in some partitions and none is claimed, although slots are free.
+/// Reports that jobs wait in some partitions and none is claimed, although slots are free.
 fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     if !has_waited(task, LONG_WAIT) || !claimers(&task.task, workers).any(|worker| worker.has_room(&task.task)) {
         return None;
@@ -140,7 +140,7 @@ fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis>
     Some(Diagnosis::risk(Some(&task.task), kind))
 }
 
-/// That held jobs have not been swept for several intervals.
+/// Reports that held jobs have not been swept for several intervals.
 fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     if task.counts.held_total() == 0 || task.live_workers == 0 {
         return None;
@@ -153,7 +153,7 @@ fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     let is_overdue = |part: &PartitionReport| {
         let interval = part.interval.unwrap_or(DEFAULT_INTERVAL);
         let epoch = part.epoch_at.map_or(Duration::ZERO, |at| ago(task, at));
-        // After an outage the watches begin again, and a worker that has just started has not reported its watch yet.
+        // After an outage the watches begin again. A worker that has just started has not reported its watch yet.
         let is_new = |watch: &DetectorReport| ago(task, watch.since) < interval * 2;
         let has_started = |worker: &WorkerReport| worker.started_at.is_some_and(|at| ago(task, at) < interval * 2);
         epoch > interval * OVERDUE_EPOCH && !watches().any(is_new) && !claimers(name, workers).any(has_started)
@@ -163,14 +163,14 @@ fn of_sweeps(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     Some(Diagnosis::risk(Some(name), DiagnosisKind::SweepOverdue { ago_ms }))
 }
 
-/// Silent jobs that are parked for a person.
+/// Reports silent jobs that are parked for a person.
 fn of_parked(task: &TaskReport) -> Option<Diagnosis> {
     let jobs: u64 = task.parts.iter().map(|part| part.parked).sum();
     let is_parked = jobs > 0 && task.waits_for_person();
     is_parked.then(|| Diagnosis::risk(Some(&task.task), DiagnosisKind::JobsParked { jobs }))
 }
 
-/// That every slot was taken for long: handlers may hang, or there is more to do than the workers can.
+/// Reports that all slots have been taken for long. Handlers may hang, or there is more work than the workers can do.
 fn crowded(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> Option<Diagnosis> {
     let name = &*task.task;
     let mut claimers = claimers(name, workers).peekable();
@@ -186,14 +186,14 @@ fn crowded(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -> O
         waiting: waiting(task),
         slots: (task.counts.claimed + task.counts.running >= task.slots).then_some(task.slots),
         waited_ms: task.next_waiting_age.map(to_ms),
-        // A shorter time shows that jobs are claimed as slots become free.
+        // After a shorter time, jobs are still claimed as slots become free.
         idle_ms: (idle >= LONG_WAIT).then(|| to_ms(idle)),
         oldest_run_ms: oldest.map(|at| to_ms(ago(task, at))),
     };
     Some(Diagnosis::when(idle > HUNG.max(timeout), Some(name), kind))
 }
 
-/// That runs which lost their jobs hold slots while jobs wait.
+/// Reports that runs which lost their jobs hold slots while jobs wait.
 fn held_by_lost_runs(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(DEFAULT_INTERVAL);
     let live = workers.iter().filter(|worker| worker.state == WorkerState::Live);

@@ -9,7 +9,7 @@ use super::kinds::DiagnosisKind;
 use crate::stall::witness::DetectorReset;
 use crate::unix_time::to_ms;
 
-/// Denied calls are repeated within seconds: without a denial for this long, the right is there.
+/// Denied calls are repeated within seconds. After this long without a denial, the user has the right.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 impl WorkerReport {

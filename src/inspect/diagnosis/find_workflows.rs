@@ -11,18 +11,18 @@ use super::texts::named;
 use crate::error::{Error, ServerErrorKind};
 use crate::unix_time::to_ms;
 
-/// A worker makes a step that is left over within 15 s, and retries a task that it could not reach every 5 s.
+/// A worker makes a leftover step within 15 s, and retries an unreachable task every 5 s.
 const LATE: Duration = Duration::from_secs(30);
 
-/// What could not be read is reported for this long.
+/// Data that could not be read is reported for this long.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
 
-/// A task that has had jobs of workflows, although no workflow is listed: a workflow stays listed once it is.
+/// A task that has had jobs of workflows, although no workflow is listed. A listed workflow stays listed, so the list is lost.
 pub(super) fn lost_list<'a>(tasks: &'a [TaskReport], flows: &[WorkflowReport]) -> Option<&'a TaskReport> {
     tasks.iter().find(|task| task.has_workflows).filter(|_| flows.is_empty())
 }
 
-/// What is wrong with the workflows together, and with each.
+/// What is wrong with the list of workflows, and with each workflow.
 pub(super) fn of_all(tasks: &[TaskReport], flows: &[WorkflowReport]) -> Vec<Diagnosis> {
     match lost_list(tasks, flows) {
         Some(task) => {
@@ -33,14 +33,14 @@ pub(super) fn of_all(tasks: &[TaskReport], flows: &[WorkflowReport]) -> Vec<Diag
     }
 }
 
-/// That the list of workflows cannot be read.
+/// Reports that the list of workflows cannot be read.
 fn unlisted(error: String) -> Diagnosis {
     let what = "list of workflows".to_owned();
     Diagnosis::risk(None, DiagnosisKind::Unreadable { what, error, is_denied: false })
 }
 
 impl WorkflowReport {
-    /// Why it cannot be read, if so.
+    /// Why it cannot be read. `None` if it can.
     fn unreadable(&self) -> Option<DiagnosisKind> {
         let (error, what) = (self.fault.clone()?, format!("workflow {}", self.workflow));
         Some(match self.fault_kind {
@@ -57,9 +57,9 @@ impl WorkflowReport {
         })
     }
 
-    /// What keeps the workflow from advancing, if something does.
+    /// What keeps the workflow from advancing, if anything.
     fn stalled(&self) -> Option<DiagnosisKind> {
-        // A workflow that has just started has not been advanced yet.
+        // No worker has visited a workflow that has just started.
         let ago = self.looked_at.map(|at| self.as_of.duration_since(at).unwrap_or_default());
         let oldest = self.oldest_step.filter(|oldest| *oldest >= LATE);
         let is_left = self.running > 0 && ago.map_or(oldest.is_some(), |ago| ago >= LATE);

@@ -11,13 +11,13 @@ use super::kinds::DiagnosisKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// A person should judge it.
+    /// It may be intended. A person should judge it.
     Note,
     /// Jobs are not processed, or are at risk.
     Risk,
 }
 
-/// What to look at before following the hint of a [`Diagnosis`], since the hint lets jobs run.
+/// What to check before following the hint of a [`Diagnosis`], because the hint lets jobs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -37,13 +37,13 @@ pub enum Caution {
 pub struct Diagnosis {
     /// How severe it is.
     pub severity: Severity,
-    /// The task that it is about, if it is about one.
+    /// The task that it is about, if any.
     pub task: Option<String>,
-    /// The server that it is about, where there are several.
+    /// The server that it is about, if there are several.
     pub server: Option<String>,
     /// What is wrong.
     pub kind: DiagnosisKind,
-    /// What to look at before following the hint.
+    /// What to check before following the hint.
     pub caution: Option<Caution>,
 }
 
@@ -124,7 +124,7 @@ impl Diagnosis {
         }
     }
 
-    /// Whether nothing of this keeps jobs from being processed.
+    /// Whether none of them keeps jobs from being processed, or puts them at risk.
     #[must_use]
     pub fn is_healthy(all: &[Diagnosis]) -> bool {
         !all.iter().any(Diagnosis::is_risk)

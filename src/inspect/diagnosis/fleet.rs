@@ -1,4 +1,4 @@
-//! Everything at one time, and what is wrong with it.
+//! The state of all tasks, workers and servers, from which diagnoses are made.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -23,10 +23,10 @@ use super::task_facts::{Seen, TOGETHER, if_readable};
 use crate::error::Error;
 use crate::stall::action::StalledEvent;
 
-/// Of how many tasks the last stalls are read.
+/// For how many tasks the last stalls are read.
 const STALLS: usize = 200;
 
-/// How many pages of the stalls of a task are read.
+/// How many pages of a task's stalls are read.
 const PAGES: usize = 10;
 
 /// How many tasks are checked key by key.
@@ -40,11 +40,11 @@ pub struct FleetReport {
     pub tasks: Vec<TaskReport>,
     /// The workers; none if their list cannot be read.
     pub workers: Vec<WorkerReport>,
-    /// Who holds jobs, of the tasks where that may be wrong.
+    /// The holders of jobs, for tasks where something may be wrong.
     pub holders: Vec<HolderReport>,
-    /// The lists that cannot be read, since their node of a cluster does not answer.
+    /// The lists that cannot be read, because their cluster node does not answer.
     pub away: UnreachableLists,
-    /// What takes more calls.
+    /// The part that takes more calls.
     pub checks: Arc<FleetChecks>,
     /// When this was read, by the clock of the server.
     pub as_of: SystemTime,
@@ -66,7 +66,7 @@ pub struct FleetChecks {
 }
 
 impl Inspector {
-    /// All tasks, workers and servers. The checks of an earlier report are used again, if given.
+    /// All tasks, workers and servers. Uses the checks of an earlier report, if given.
     pub async fn fleet(&self, checks: Option<Arc<FleetChecks>>) -> Result<FleetReport, Error> {
         let (tasks, workers) = join(self.tasks(), self.workers()).await;
         let away = match (&tasks, &workers) {
@@ -75,14 +75,14 @@ impl Inspector {
         };
         let tasks = unless_away(away.tasks.is_some(), tasks)?;
         let mut workers = unless_away(away.workers.is_some(), workers)?;
-        // Boxed: the futures of many calls in each other are too deep for the compiler.
+        // Boxed: deeply nested futures exceed a limit of the compiler.
         let mut holders = Box::pin(self.suspicious_holders(&tasks, &mut workers)).await?;
         let checks = match checks {
             Some(checks) => checks,
             None => Arc::new(Box::pin(self.fleet_checks(&tasks)).await?),
         };
         if find_servers::writes_refused(&checks.servers).is_some() {
-            // Which workers live is unknown: report no holder.
+            // It is unknown which workers are live, so report no holder.
             holders.clear();
         }
         Ok(FleetReport { tasks, workers, holders, away, checks, as_of: self.now().await })
@@ -107,17 +107,17 @@ impl Inspector {
         Ok(FleetChecks { servers: self.servers().await?, workflows, lists_workflows, damaged, found })
     }
 
-    /// Tasks that can be read, while keys of another type make other calls fail.
+    /// Reports tasks that can be read, although keys of another type make other calls fail.
     async fn foreign_keys_of(&self, tasks: &[TaskReport]) -> Result<Vec<Diagnosis>, Error> {
         let mut sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
-        // Those with jobs first.
+        // Tasks with jobs come first.
         sound.sort_by_key(|task| Reverse(task.counts.pending_total()));
         sound.truncate(CHECKED);
         let mut found = Vec::new();
         for some in sound.chunks(TOGETHER) {
             let reads = join_all(some.iter().map(|task| self.foreign_keys(&task.task))).await;
             for (task, read) in some.iter().zip(reads) {
-                // A user without that right does not see them.
+                // Skip the task if this user lacks the right.
                 let keys = if_readable(read)?;
                 if !keys.is_empty() {
                     found.push(Diagnosis::risk(Some(&task.task), DiagnosisKind::ForeignKeys { keys, workflow: None }));
@@ -127,10 +127,10 @@ impl Inspector {
         Ok(found)
     }
 
-    /// The last stalls of these tasks. A task whose stalls cannot be read hides no other.
+    /// The last stalls of these tasks. Skips tasks whose stalls cannot be read.
     pub async fn recent_stalls(&self, tasks: &[TaskReport]) -> RecentStalls {
         let mut readable: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
-        // Those that stalled most first: most tasks never did.
+        // Tasks with the most stalls come first. Most tasks have none.
         readable.sort_by_key(|task| Reverse(task.stalled));
         readable.truncate(STALLS);
         let reads = join_all(readable.iter().map(|task| self.last_stalls(&task.task))).await;
@@ -145,7 +145,7 @@ impl Inspector {
         recent
     }
 
-    /// The last stalls of a task, and whether none of the last minutes is missing.
+    /// The last stalls of a task, and whether all of the last minutes are among them.
     pub(super) async fn last_stalls(&self, task: &str) -> Result<(Vec<StalledEvent>, bool), Error> {
         let (mut stalls, mut cursor, now) = (Vec::new(), None, self.now().await);
         for _ in 0..PAGES {
@@ -161,7 +161,7 @@ impl Inspector {
         Ok((stalls, false))
     }
 
-    /// The names of the tasks; none if their list is on a node of a cluster that does not answer.
+    /// The names of the tasks. None if the cluster node of their list does not answer.
     pub async fn listed_task_names(&self) -> Result<Vec<String>, Error> {
         match self.task_names().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.tasks.is_some(), Err(e)),
@@ -169,7 +169,7 @@ impl Inspector {
         }
     }
 
-    /// Every worker; none if their list is on a node of a cluster that does not answer.
+    /// Every worker. None if the cluster node of their list does not answer.
     pub async fn listed_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         match self.workers().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.workers.is_some(), Err(e)),
@@ -190,7 +190,7 @@ impl FleetReport {
         Seen { tasks: &self.tasks, workers: &self.workers, holders: &self.holders }
     }
 
-    /// What could be better with the servers and the distance to them, next to what [`Inspector::diagnose`] reports.
+    /// What could be better about the servers and the round trips to them. [`Inspector::diagnose`] does not report it.
     #[must_use]
     pub fn setup(&self) -> Vec<Diagnosis> {
         let mut found = find_servers::of_servers(&self.checks.servers);
@@ -199,7 +199,7 @@ impl FleetReport {
         found
     }
 
-    /// Whether nothing is here yet: no task and no live worker.
+    /// Whether the prefix is unused: there is no task and no live worker.
     #[must_use]
     pub fn is_new(&self) -> bool {
         let is_live = self.workers.iter().any(|worker| worker.state.is_live());

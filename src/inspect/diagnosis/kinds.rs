@@ -1,4 +1,4 @@
-//! Everything that may be wrong: each kind with its facts, what it says, and what to do about it.
+//! Everything that may be wrong: each kind with its facts, its text, and what to do about it.
 
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ kinds! { task:
     WritesRefused { answer: String } => format!("the server refuses writes: {answer}"),
         "which workers live is unknown until it takes writes: recover nothing by hand. NOREPLICAS needs a replica, MISCONF room on its disk, \
          READONLY the address of the primary, CLUSTERDOWN the missing node or `cluster-require-full-coverage no`";
-    /// A server has no replica, or fewer than it should; or `wanted` replicas must be there for a write, and none is spare.
+    /// A server has no replica, or fewer than it should. Or a write needs `wanted` replicas, and the server has no more than that.
     ReplicasMissing { replicas: u64, silent: u64, wanted: Option<u64> } => replicas_missing(*replicas, *silent, *wanted),
         "add a replica or check the silent ones: what no replica has is lost with the primary, and writes that need more replicas than are left \
          are refused";
@@ -66,7 +66,7 @@ kinds! { task:
     ServerRestarted { place: String, uptime_ms: u64 } =>
         format!("the server {place} started {} ago without an append-only file", time(*uptime_ms)),
         "changes after its last snapshot are lost: jobs may be missing, and jobs that ended since may run again";
-    /// This part of `maxmemory` is used; `None` if there is no limit.
+    /// The part of `maxmemory` that is used. `None` if there is no limit.
     Memory { percent: Option<u64> } => match percent {
             None => "the server has no maxmemory".to_owned(),
             Some(percent @ 100..) => format!("{percent} % of maxmemory is used: dispatches are refused"),
@@ -131,20 +131,20 @@ kinds! { task:
             false => "dispatch the unfinished jobs again, by your own records, and pause what was paused. `heartline doctor` checks whether the \
                       server keeps its data",
         };
-    /// Jobs are in no list or set; a job that ended as `outcome` says among them.
+    /// Jobs are in no list or set. With `outcome`, it is one job, which had ended that way.
     JobsWithoutPlace { jobs: u64, outcome: Option<&'static str> } => match outcome {
             None => format!("{} in no list or set, where no worker finds them", many(*jobs, "job")),
             Some(outcome) => format!("it has {outcome}, and its place is lost: it does not wait"),
         },
         format!("`heartline audit -t {task}` names such jobs, `heartline repair -t {task}` asks before they run again. A job that a worker held \
                  may still run for a third of the stall interval: repair after that");
-    /// Jobs lost their payload, `waiting` of those that were read wait; or a claim removed them.
+    /// Jobs lost their payload. `waiting` is how many of those that were read are waiting. Or a claim removed them.
     PayloadsLost { jobs: u64, waiting: u64, first: Option<String>, removed_ago_ms: Option<u64> } =>
         payloads_lost(*jobs, *waiting, first.as_deref(), *removed_ago_ms),
         format!("the payloads were deleted or lost. A claim removes such a job: `heartline events -t {task}` names it (lost_payload=true); dispatch \
                  it again. Jobs of workflows are sent again automatically");
 
-    /// No worker claims jobs of the task, or all are stopping. `last` is the last one that had the task, if any ever had it.
+    /// No worker claims jobs of the task, or all workers are stopping. `last` is the last worker that had the task.
     NoWorker { waiting: u64, delayed: u64, are_stopping: bool, last: Option<WorkerId> } =>
         no_worker(*waiting, *delayed, *are_stopping),
         match last {
@@ -168,20 +168,20 @@ kinds! { task:
             true => format!("a partition did not answer then: `heartline task pause {task}` pauses all, `heartline task resume {task}` resumes all"),
             false => format!("`heartline task resume {task}` lets its jobs start"),
         };
-    /// All slots are taken; `slots` is `None` where `max_jobs` of the workers is the limit. No job was claimed for `idle_ms`.
+    /// All slots are taken. `slots` is `None` if the limit is `max_jobs` of the workers. No job was claimed for `idle_ms`.
     SlotsTaken { waiting: u64, slots: Option<u64>, waited_ms: Option<u64>, idle_ms: Option<u64>, oldest_run_ms: Option<u64> } =>
         slots_taken(*waiting, *slots, *waited_ms, *idle_ms, *oldest_run_ms),
         format!("`heartline jobs list -t {task} -s running` lists what runs, `heartline jobs cancel -t {task} ID` stops a run; or add workers");
-    /// Jobs wait and no slot is free: runs that lost their jobs hold some or all of them.
+    /// Jobs wait and no slot is free. Runs that lost their jobs hold some or all of the slots.
     SlotsHeldByLostRuns { waiting: u64, slots: u64, workers: Vec<LostSlots> } => slots_held_by_lost_runs(*waiting, *slots, workers),
         "restart those workers: their handlers block a thread, and nothing else ends that. A handler must await, or block in spawn_blocking and \
          check ctx.heartbeat() there";
 
-    /// Jobs fail. `in_a_row` counts the jobs that failed since a run completed; 0 if others completed in between.
+    /// Jobs fail. `in_a_row` counts the jobs that failed since a run completed. 0 if others completed in between.
     JobsFail { failed_lately: u64, completed_lately: u64, in_a_row: u64, kept: u64, last_failed_ago_ms: Option<u64> } =>
         jobs_fail(*failed_lately, *completed_lately, *in_a_row, *last_failed_ago_ms),
         jobs_fail_hint(task, *failed_lately, *kept);
-    /// `retries` of the `read` jobs that are delayed or wait do so after a failed run.
+    /// Of the `read` delayed and waiting jobs, `retries` have had a failed run.
     JobsRetry { retries: u64, read: u64, code: String, message: String, last_failed_ago_ms: Option<u64>, last_completed_ago_ms: Option<u64> } =>
         format!(
             "{retries} of {} that were read run again after a failed run, the first with {code}: {}; the last run failed {}, the last one completed {}",
@@ -189,18 +189,18 @@ kinds! { task:
         ),
         format!("`heartline jobs list -t {task} -s delayed --oldest-first` lists the next runs; `heartline task pause {task}` holds them back; \
                  `heartline jobs retry -t {task} --state failed --code {}` runs those again that have failed by then", quoted(code));
-    /// No worker can read the payload of about this many delayed jobs: their producer is newer.
+    /// No worker can decode the payload of about this many delayed jobs. Their producer is newer.
     NewerProducer { jobs: u64 } =>
         format!("{} delayed, since no worker can read the payload: a producer is newer than its workers", many(*jobs, "job")),
         format!("deploy the workers: until then each job is tried again for up to 24 h (`undecodable_for`) and uses no attempt; \
                  `heartline jobs list -t {task} -s delayed --code codec` lists them");
-    /// Jobs snooze again and again while none completes; or a worker of `heartline work` cannot start its program.
+    /// Jobs snooze again and again while none completes. Or a worker of `heartline work` cannot start its program.
     JobsSnooze { read: u64, snoozing: u64, first: String, program_error: Option<String> } => match program_error {
             Some(error) => format!("a worker cannot start its program: {error}"),
             None => format!("{snoozing} of the next {read} delayed jobs snooze again and again, and none completed in the last 5 minutes"),
         },
         format!("`heartline jobs show -t {task} {}` and the log of its worker say what they wait for", quoted(first));
-    /// Runs break off, as workers stop or die, while none completes: `rounds` for each job that can run.
+    /// Runs are interrupted because workers stop or die, while none completes: `rounds` times for each job that can run.
     RunsBreakOff { runs: u64, rounds: u64, has_completed: bool, last_ago_ms: u64 } => format!(
             "{} broke off {}, as workers stopped or died: {rounds} for each job that can run, the last {} ago",
             many(*runs, "run"), if *has_completed { "since one completed" } else { "and none completed" }, time(*last_ago_ms)
@@ -211,18 +211,18 @@ kinds! { task:
     HooksFail { hooks: u64, last_ago_ms: u64 } =>
         format!("{} in a row failed for good, the last {} ago: their work is not done", many(*hooks, "hook"), time(*last_ago_ms)),
         format!("`heartline events -t {task}` names the jobs and the reasons (task:hook_failed); these hooks are not retried");
-    /// Of `held` jobs only `read` were read for the workers that hold them.
+    /// The holders of only `read` of the `held` jobs were read.
     HoldersNotRead { read: u64, held: u64 } => format!("the holders of {read} of {held} held jobs were read"),
         "others may be held by lost workers, too: `heartline workers --all` lists those";
 
-    /// A worker that is not live, and the jobs that it holds, with those of `more` others; `rescuer` recovers them.
+    /// A worker that is not live, and the jobs that it and `more` others hold. `rescuer` recovers them.
     LostWorker { jobs: u64, is_exact: bool, holder: LostHolder, more: u64, rescuer: Option<Rescuer>, within_ms: u64 } =>
         lost_worker(*jobs, *is_exact, holder, *more),
         match rescuer {
             None => "its jobs are elsewhere now; if it is frozen, its old handler may continue when it wakes".to_owned(),
             Some(rescuer) => holder.hint(task, *more, *rescuer, *within_ms),
         };
-    /// A worker claims jobs and cannot update its presence.
+    /// A worker claims jobs, but cannot update its presence.
     MuteWorker { jobs: u64, worker: WorkerId, claimed_ago_ms: u64, seen_ago_ms: u64 } => format!(
             "{} held by {worker}, which works and cannot update its presence: it claimed a job {} ago, and was seen {} ago",
             many(*jobs, "job"), time(*claimed_ago_ms), time(*seen_ago_ms)
@@ -238,13 +238,13 @@ kinds! { task:
     /// Silent jobs are parked for a person.
     JobsParked { jobs: u64 } => format!("{} parked for a person, as the options say", many(*jobs, "silent job")),
         format!("`heartline recover silent -t {task}` lists them; then `recover running` or `recover fail`");
-    /// Jobs that workers hold which are not live fail when they are recovered: `by_person` alone, or by the next live worker.
+    /// Jobs held by workers that are not live fail when they are recovered. With `by_person`, only a person recovers them.
     JobsWillFail { jobs: u64, first: Option<String>, by_person: bool, has_live_workers: bool } => format!(
             "{} held by workers that are not live WILL FAIL {}",
             many(*jobs, "job"), if *by_person { "with `recover worker`" } else { "when recovered" }
         ),
         jobs_will_fail_hint(task, first.as_deref(), *by_person, *has_live_workers);
-    /// Jobs that were held when two or more workers died, and have not ended; `others` have. `top` is the most suspicious one.
+    /// Jobs that were held when two or more workers died, and have not ended. `others` have ended. `top` is the most suspicious job.
     PoisonSuspects { jobs: Vec<String>, others: u64, top: Option<String>, always_alone: bool, is_paused: bool, has_workers: bool } =>
         format!("{} held when two or more workers died: {}", many(jobs.len() as u64, "job"), first_of(jobs, 3)),
         format!(
@@ -284,7 +284,7 @@ kinds! { task:
     WorkflowListLost { of_task: String } => format!("no workflow is listed, and the task {of_task} has jobs of some: the list is lost"),
         "running instances do not advance. Workers list the workflows that they worked within a minute; `heartline flows recover WORKFLOW` lists \
          any other, and advances it";
-    /// Running instances are not advanced, steps are not made, or ended jobs are not reported to the workflow.
+    /// No worker advances running instances, makes steps, or reports ended jobs to the workflow.
     WorkflowStalled { workflow: String, running: u64, steps: u64, tasks: Vec<String>, waited_ms: Option<u64> } =>
         workflow_stalled(workflow, *running, *steps, *waited_ms),
         workflow_stalled_hint(workflow, tasks);

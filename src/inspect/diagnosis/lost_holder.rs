@@ -1,4 +1,4 @@
-//! A worker that is not live, and who recovers its jobs; and slots of runs that lost theirs.
+//! A worker that is not live, and who recovers its jobs; and the slots held by runs that lost their jobs.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::worker_id::WorkerId;
 pub struct LostHolder {
     /// The worker.
     pub worker: WorkerId,
-    /// Whether anything is known of it.
+    /// Whether its presence was found.
     pub is_known: bool,
     /// Its host; may be empty.
     pub host: String,
@@ -24,7 +24,7 @@ pub struct LostHolder {
     pub pid: Option<u32>,
     /// Whether it is in a container, where its process has another id than on the host.
     pub is_contained: bool,
-    /// What proves its death.
+    /// The proof of its death, if any.
     pub death: Option<DeathProof>,
     /// Whether it stopped.
     pub has_stopped: bool,
@@ -72,7 +72,7 @@ impl fmt::Display for LostHolder {
 }
 
 impl LostHolder {
-    /// Who recovers its jobs within this time, and what a person can do.
+    /// The hint: who recovers its jobs, and within which time, and what a person can do.
     pub(super) fn hint(&self, task: &str, more: u64, rescuer: Rescuer, within_ms: u64) -> String {
         let (at_once, within) = (self.at_once(more), span(Duration::from_millis(within_ms)));
         match rescuer {
@@ -86,7 +86,7 @@ impl LostHolder {
         }
     }
 
-    /// How a person recovers its jobs: first a check of its process, if it may be frozen.
+    /// How a person recovers its jobs. If the worker may be frozen, the person first checks its process.
     fn at_once(&self, more: u64) -> String {
         let is_in_doubt = more == 0 && self.death.is_none() && !self.has_stopped && !self.host.is_empty();
         let check = self.pid.filter(|_| is_in_doubt).map_or_else(String::new, |pid| {

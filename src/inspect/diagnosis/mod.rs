@@ -1,7 +1,7 @@
 //! What is wrong, as data: tools decide by the kind and its facts, and print the text.
 //!
-//! `kinds.rs` lists the kinds, each next to its text and its hint. `fleet.rs` reads what they are found in, `find_*.rs` find them, `diagnose.rs`
-//! puts them together.
+//! `kinds.rs` lists the kinds, each with its text and its hint. `fleet.rs` reads the data, `find_*.rs` find what is wrong in it, and
+//! `diagnose.rs` puts the findings together.
 
 mod diagnose;
 mod finding;

@@ -1,4 +1,4 @@
-//! What several finders ask of a task and its workers.
+//! What several finders need of a task and its workers.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,19 +7,19 @@ use super::super::tasks::TaskReport;
 use super::super::workers::{WorkerReport, WorkerState};
 use crate::error::Error;
 
-/// How many tasks are asked about at a time.
+/// How many tasks are read at a time.
 pub(super) const TOGETHER: usize = 20;
 
 /// After this long a wait, the holders of the jobs are read.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(60);
 
-/// A lost worker is looked for this long.
+/// Losses and restarts of the last hour, and workers seen in it, count as recent.
 pub(super) const RECENT: Duration = Duration::from_secs(3600);
 
 /// The stall interval of a task that has not set one.
 pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Tasks, all workers, and who holds jobs of these tasks, where that may be wrong.
+/// Tasks, all workers, and the holders of these tasks' jobs where something may be wrong.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) tasks: &'a [TaskReport],
@@ -27,7 +27,7 @@ pub(super) struct Seen<'a> {
     pub(super) holders: &'a [HolderReport],
 }
 
-/// Nothing, if a damaged task refused the read: it hides no other task, and is reported elsewhere.
+/// An empty value if a damaged task refused the read. That task is reported elsewhere, and must not hide others.
 pub(super) fn if_readable<T: Default>(read: Result<T, Error>) -> Result<T, Error> {
     match read {
         Err(e) if !e.is_retryable() => Ok(T::default()),
@@ -35,7 +35,7 @@ pub(super) fn if_readable<T: Default>(read: Result<T, Error>) -> Result<T, Error
     }
 }
 
-/// How long ago that was, by the time of the report.
+/// How long before the time of the report that was.
 pub(super) fn ago(task: &TaskReport, at: SystemTime) -> Duration {
     task.as_of.duration_since(at).unwrap_or_default()
 }
@@ -54,7 +54,7 @@ pub(super) fn claimers<'a>(task: &'a str, workers: &'a [WorkerReport]) -> impl I
     workers.iter().filter(move |worker| worker.state == WorkerState::Live && has_task(worker, task))
 }
 
-/// Jobs that wait, or are due.
+/// Waiting and due jobs.
 pub(super) fn waiting(task: &TaskReport) -> u64 {
     task.counts.waiting.saturating_add(task.due)
 }

@@ -17,13 +17,13 @@ pub(super) fn when(ago_ms: Option<u64>) -> String {
     ago_ms.map_or_else(|| "never".to_owned(), |ago| format!("{} ago", time(ago)))
 }
 
-/// The first of these names.
+/// Up to `most` of these names, then an ellipsis if there are more.
 pub(super) fn first_of(names: &[String], most: usize) -> String {
     let more = if names.len() > most { ", …" } else { "" };
     format!("{}{more}", names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
-/// The first of these tasks, with how many there are.
+/// The number of these tasks, and the first of them.
 pub(super) fn listed(tasks: &[String]) -> String {
     format!("{}: {}", many(tasks.len() as u64, "task"), first_of(tasks, 5))
 }
@@ -33,12 +33,12 @@ pub(super) fn name_or_list(tasks: &[String]) -> String {
     if let [task] = tasks { task.clone() } else { listed(tasks) }
 }
 
-/// The keys, each with what it holds.
+/// The keys, each with its type and the expected one.
 pub(super) fn named(keys: &[KeyConflict]) -> String {
     keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The text, if there are some.
+/// The text, or nothing if the count is 0.
 fn if_some(count: u64, text: impl FnOnce() -> String) -> String {
     if count > 0 { text() } else { String::new() }
 }
@@ -131,7 +131,7 @@ pub(super) fn slots_taken(
     format!("{taken}, {} waiting{waited}{idle}{}", many(waiting, "job"), of(oldest_run_ms, "the oldest run took"))
 }
 
-/// All slots that runs hold which lost their jobs.
+/// The number of slots held by runs that lost their jobs.
 pub(super) fn lost_slots(workers: &[LostSlots]) -> u64 {
     workers.iter().map(|worker| worker.slots).sum()
 }
