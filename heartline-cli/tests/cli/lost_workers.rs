@@ -340,7 +340,7 @@ async fn a_script_cannot_give_up_a_worker_that_claims_jobs() {
     let ran = bench.run(&["--yes", "recover", "worker", LOST]).await;
     assert!(ran.status != 0 && ran.err.contains("MOST LIKELY ALIVE: it claimed a job"), "{ran:?}");
     bench.export.dispatch("x".into()).id("b").await.unwrap();
-    let mute = format!("1 job held by {LOST}, which works and cannot update its presence: it claimed a job ");
+    let mute = format!("1 job held by {LOST}, which runs but cannot update its presence: it claimed a job ");
     let looks: [&[&str]; 4] = [
         &["status"],
         &["task", "show", "export"],
@@ -351,8 +351,8 @@ async fn a_script_cannot_give_up_a_worker_that_claims_jobs() {
         let ran = bench.run(look).await;
         let shown = format!("{}{}", ran.out, ran.err);
         assert!(shown.contains(&mute), "{look:?} {ran:?}");
-        for accusation in ["dead, frozen", "no live worker has the task", "if it is dead"] {
-            assert!(!shown.contains(accusation), "{look:?} {accusation} {ran:?}");
+        for claim in ["dead, frozen", "no live worker has the task", "if it is dead"] {
+            assert!(!shown.contains(claim), "{look:?} {claim} {ran:?}");
         }
     }
     assert_eq!(bench.export.counts().await.unwrap().running, 1);

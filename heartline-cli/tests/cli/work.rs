@@ -248,12 +248,12 @@ async fn workers_that_end_sooner_than_their_jobs_are_reported() {
     assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
     goes(2, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told = "? script: 6 runs broke off and none completed, as workers stopped or died: 3 for each job ";
+    let told = "? script: 6 runs broke off and none completed, because workers stopped or died: 3 for each job ";
     assert!(ran.out.contains(told), "{ran:?}");
     // Stopped or killed makes no difference.
     goes(1, "-KILL").await;
     goes(1, "-TERM").await;
-    let told = "! script: 10 runs broke off and none completed, as workers stopped or died: 5 for each job ";
+    let told = "! script: 10 runs broke off and none completed, because workers stopped or died: 5 for each job ";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;

@@ -161,19 +161,19 @@ pub fn meaning(fault: Inconsistency) -> &'static str {
             "it is in no list or set, and its outcome, if any, is lost; after the repair it RUNS AGAIN at once"
         }
         Inconsistency::EndedUnplaced => {
-            "it has ended, and its place is lost; the repair restores it, as if it had just ended"
+            "it has ended, but is in no list or set; the repair puts it into its set, as if it had just ended"
         }
-        Inconsistency::Unlocked => "it is marked as running, and no worker holds it; the repair removes the mark",
-        Inconsistency::Unwatched => "it is held, and no sweep checks it; after the repair the next one does",
+        Inconsistency::Unlocked => "it is marked as running, but no worker holds it; the repair removes the mark",
+        Inconsistency::Unwatched => "it is held, but no sweep checks it; after the repair the next one does",
         Inconsistency::BothSets => "it counts both as silent and as alive; the repair marks it as alive",
-        Inconsistency::StrayCancel => "a cancel is requested, and no worker holds it; the repair drops the request",
+        Inconsistency::StrayCancel => "a cancel is requested, but no worker holds it; the repair drops the request",
         Inconsistency::StrayClaim | Inconsistency::StrayHook => {
             "a mark is left over or missing; the repair corrects it"
         }
         Inconsistency::BadCounter | Inconsistency::BadMeta => {
             "a counter is not a number, or too large; the repair resets it to 0"
         }
-        Inconsistency::Miscounted => "entries of lists are miscounted; the repair counts them again",
-        Inconsistency::StaleRecord => "a record of a worker that is gone; the repair removes it",
+        Inconsistency::Miscounted => "the count of list entries is wrong; the repair counts them again",
+        Inconsistency::StaleRecord => "a worker that is gone left a record; the repair removes it",
     }
 }

@@ -212,9 +212,9 @@ impl PoisonSuspect {
     pub fn advice(task: &TaskReport, suspects: &[PoisonSuspect]) -> Option<String> {
         let all: Vec<&PoisonSuspect> = suspects.iter().collect();
         let at_large: Vec<&PoisonSuspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
-        match find_crashes::accusation(&all, &at_large, task.paused.is_some(), task.live_workers > 0) {
+        match find_crashes::poison_suspects(&all, &at_large, task.paused.is_some(), task.live_workers > 0) {
             DiagnosisKind::PoisonSuspects { jobs, others, top, always_alone, is_paused, .. } if !jobs.is_empty() => {
-                Some(texts::accusation(&task.task, &jobs, others, top.as_deref(), always_alone, is_paused))
+                Some(texts::suspects_hint(&task.task, &jobs, others, top.as_deref(), always_alone, is_paused))
             }
             _ => None,
         }

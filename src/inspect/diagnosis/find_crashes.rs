@@ -80,7 +80,7 @@ impl StalledEvent {
 }
 
 /// The diagnosis of a task's suspects: `all` of them, and those that are `at_large`.
-pub(super) fn accusation(
+pub(super) fn poison_suspects(
     all: &[&PoisonSuspect],
     at_large: &[&PoisonSuspect],
     is_paused: bool,
@@ -158,7 +158,7 @@ impl Inspector {
             let is_paused = seen.tasks.iter().any(|report| report.task == task && report.paused.is_some());
             let has_workers = claimers(task, workers).next().is_some();
             // Without a live worker, the next one may die as well. A paused task starts no job.
-            let kind = accusation(&all, &suspects, is_paused, has_workers);
+            let kind = poison_suspects(&all, &suspects, is_paused, has_workers);
             Diagnosis::when(!is_paused && !has_workers, Some(task), kind)
         };
         let has_failed = |suspect: &&PoisonSuspect| {

@@ -1,4 +1,4 @@
-//! Finds failures and interrupted runs in the report of a task.
+//! Finds failures, and runs that broke off, in the report of a task.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ const IN_A_ROW: u64 = 5;
 /// From this many failures in a row on, the task has an outage: jobs run, and none completes.
 const OUTAGE: u64 = 20;
 
-/// How many rounds of interrupted runs are a note, and how many are a risk.
+/// How many rounds of runs that broke off are a note, and how many are a risk.
 const ROUNDS: (u64, u64) = (3, 5);
 
 /// Assume that at least this many jobs ran at a time, even if there are fewer slots now.
@@ -61,7 +61,7 @@ impl TaskReport {
         self.failed_in_a_row() >= OUTAGE
     }
 
-    /// How often each job that can run was interrupted on average since a run completed. 0 if no run was interrupted in the last hour.
+    /// How often the runs of each job that can run broke off, on average, since a run completed. 0 if none broke off in the last hour.
     #[must_use]
     pub fn broken_off_rounds(&self) -> u64 {
         let able = (self.counts.waiting + self.counts.held_total()).min(self.slots.max(RAN_TOGETHER));
@@ -100,8 +100,8 @@ pub(super) fn of_hooks(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(hooks >= HOOKS, Some(&task.task), kind))
 }
 
-/// Reports runs that are interrupted again and again, because workers stop or die, while none completes. Such runs may take longer than
-/// their workers live.
+/// Reports runs that break off again and again, because workers stop or die, while none completes. Such runs may take longer than their
+/// workers live.
 pub(super) fn of_broken_off(task: &TaskReport) -> Option<Diagnosis> {
     let (rounds, (note, risk)) = (task.broken_off_rounds(), ROUNDS);
     let kind = DiagnosisKind::RunsBreakOff {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_is_not_spoken_of_as_many() {
+    fn texts_about_one_job_use_the_singular() {
         use DiagnosisKind::{DataLost, JobsRecovered, PayloadsLost};
 
         let recovered = |jobs, failed, cancelled| {
@@ -203,7 +203,7 @@ mod tests {
             "3 jobs recovered, the last 1.0s ago; 1 of them failed; 1 of them cancelled, as requested"
         );
         let lost = PayloadsLost { jobs: 1, waiting: 0, first: None, removed_ago_ms: Some(1000) };
-        assert_eq!(lost.to_string(), "1 job had lost the payload and was removed, the last 1.0s ago");
+        assert_eq!(lost.to_string(), "1 job without payload was removed, the last 1.0s ago");
         let lost = DataLost { tasks: vec!["copy".to_owned()], only_options: false, ago_ms: 1000 };
         assert_eq!(lost.to_string(), "the server lost its data 1.0s ago: the jobs of copy are gone");
     }
@@ -228,11 +228,11 @@ mod tests {
             DiagnosisKind::JobsFail { failed_lately, completed_lately, in_a_row, kept, last_failed_ago_ms }.hint("pay")
         };
         assert!(
-            fails(1).contains("This ends 5 minutes after the last failure, if jobs complete, or with"),
+            fails(1).contains("The warning ends 5 minutes after the last failure, if jobs complete, or with"),
             "{}",
             fails(1)
         );
-        assert!(fails(0).contains("This ends when jobs complete, or with"), "{}", fails(0));
+        assert!(fails(0).contains("The warning ends when jobs complete, or with"), "{}", fails(0));
         assert!(fails(1).contains("(jobs of workflows: `heartline flows list WORKFLOW`)"), "{}", fails(1));
     }
 

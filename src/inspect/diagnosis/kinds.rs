@@ -98,7 +98,7 @@ kinds! { task:
     /// No task is listed, or tasks of live workers are not.
     TasksNotListed { tasks: Vec<String>, has_workers: bool } => match (has_workers, &tasks[..]) {
             (false, _) => "there is no task under this prefix".to_owned(),
-            (true, []) => "live workers are there, and no task is listed".to_owned(),
+            (true, []) => "there are live workers, but no task is listed".to_owned(),
             (true, tasks) => format!("live workers have tasks that are not listed: {}", listed(tasks)),
         },
         match has_workers {
@@ -113,7 +113,7 @@ kinds! { task:
         match (is_denied, task.is_empty()) {
             (true, _) => "your own user lacks a right (see docs/acl.md); nothing else is known to be wrong".to_owned(),
             (false, true) => "nothing of it advances until it can be read; rename or delete a key of another type".to_owned(),
-            (false, false) => format!("`heartline audit -t {task}` looks closer"),
+            (false, false) => format!("`heartline audit -t {task}` checks its data"),
         };
     /// Keys of the task, of a workflow or of the list of workflows hold values of another type.
     ForeignKeys { keys: Vec<KeyConflict>, workflow: Option<String> } => match workflow {
@@ -134,7 +134,7 @@ kinds! { task:
     /// Jobs are in no list or set. With `outcome`, it is one job, which had ended that way.
     JobsWithoutPlace { jobs: u64, outcome: Option<&'static str> } => match outcome {
             None => format!("{} in no list or set, where no worker finds them", many(*jobs, "job")),
-            Some(outcome) => format!("it has {outcome}, and its place is lost: it does not wait"),
+            Some(outcome) => format!("it has {outcome}, but is in no list or set: it does not wait"),
         },
         format!("`heartline audit -t {task}` names such jobs, `heartline repair -t {task}` asks before they run again. A job that a worker held \
                  may still run for a third of the stall interval: repair after that");
@@ -184,15 +184,15 @@ kinds! { task:
     /// Of the `read` delayed and waiting jobs, `retries` have had a failed run.
     JobsRetry { retries: u64, read: u64, code: String, message: String, last_failed_ago_ms: Option<u64>, last_completed_ago_ms: Option<u64> } =>
         format!(
-            "{retries} of {} that were read run again after a failed run, the first with {code}: {}; the last run failed {}, the last one completed {}",
+            "{retries} of {} that were read run again after a failed run, the first with {code}: {}; last failure {}, last completion {}",
             many(*read, "job"), brief(message, 80), when(*last_failed_ago_ms), when(*last_completed_ago_ms)
         ),
         format!("`heartline jobs list -t {task} -s delayed --oldest-first` lists the next runs; `heartline task pause {task}` holds them back; \
                  `heartline jobs retry -t {task} --state failed --code {}` runs those again that have failed by then", quoted(code));
     /// No worker can decode the payload of about this many delayed jobs. Their producer is newer.
     NewerProducer { jobs: u64 } =>
-        format!("{} delayed, since no worker can read the payload: a producer is newer than its workers", many(*jobs, "job")),
-        format!("deploy the workers: until then each job is tried again for up to 24 h (`undecodable_for`) and uses no attempt; \
+        format!("{} delayed, because no worker can decode the payload: the producer is newer than the workers", many(*jobs, "job")),
+        format!("deploy the workers. Until then each job is retried for up to 24 h (`undecodable_for`), which uses no attempt; \
                  `heartline jobs list -t {task} -s delayed --code codec` lists them");
     /// Jobs snooze again and again while none completes. Or a worker of `heartline work` cannot start its program.
     JobsSnooze { read: u64, snoozing: u64, first: String, program_error: Option<String> } => match program_error {
@@ -200,9 +200,9 @@ kinds! { task:
             None => format!("{snoozing} of the next {read} delayed jobs snooze again and again, and none completed in the last 5 minutes"),
         },
         format!("`heartline jobs show -t {task} {}` and the log of its worker say what they wait for", quoted(first));
-    /// Runs are interrupted because workers stop or die, while none completes: `rounds` times for each job that can run.
+    /// Runs break off because workers stop or die, while none completes: `rounds` times for each job that can run.
     RunsBreakOff { runs: u64, rounds: u64, has_completed: bool, last_ago_ms: u64 } => format!(
-            "{} broke off {}, as workers stopped or died: {rounds} for each job that can run, the last {} ago",
+            "{} broke off {}, because workers stopped or died: {rounds} for each job that can run, the last {} ago",
             many(*runs, "run"), if *has_completed { "since one completed" } else { "and none completed" }, time(*last_ago_ms)
         ),
         format!("`heartline stalls list -t {task}` and `heartline workers --all` show when. Give workers a longer grace period than a job takes, or \
@@ -213,7 +213,7 @@ kinds! { task:
         format!("`heartline events -t {task}` names the jobs and the reasons (task:hook_failed); these hooks are not retried");
     /// The holders of only `read` of the `held` jobs were read.
     HoldersNotRead { read: u64, held: u64 } => format!("the holders of {read} of {held} held jobs were read"),
-        "others may be held by lost workers, too: `heartline workers --all` lists those";
+        "lost workers may hold the others: `heartline workers --all` lists lost workers";
 
     /// A worker that is not live, and the jobs that it and `more` others hold. `rescuer` recovers them.
     LostWorker { jobs: u64, is_exact: bool, holder: LostHolder, more: u64, rescuer: Option<Rescuer>, within_ms: u64 } =>
@@ -224,7 +224,7 @@ kinds! { task:
         };
     /// A worker claims jobs, but cannot update its presence.
     MuteWorker { jobs: u64, worker: WorkerId, claimed_ago_ms: u64, seen_ago_ms: u64 } => format!(
-            "{} held by {worker}, which works and cannot update its presence: it claimed a job {} ago, and was seen {} ago",
+            "{} held by {worker}, which runs but cannot update its presence: it claimed a job {} ago, and was seen {} ago",
             many(*jobs, "job"), time(*claimed_ago_ms), time(*seen_ago_ms)
         ),
         "it is most likely ALIVE: its jobs would run twice if they were recovered. Its user may lack a right (docs/acl.md), or its key \
@@ -254,7 +254,7 @@ kinds! { task:
                 (false, true) => "a job may take its process down",
                 (false, false) => "before you start another worker",
             },
-            accusation(task, jobs, *others, top.as_deref(), *always_alone, *is_paused)
+            suspects_hint(task, jobs, *others, top.as_deref(), *always_alone, *is_paused)
         );
     /// Jobs that failed after they were held when two or more workers died.
     FailedSuspects { jobs: Vec<String> } => format!(

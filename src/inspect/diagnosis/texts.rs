@@ -95,10 +95,12 @@ pub(super) fn payloads_lost(jobs: u64, waiting: u64, first: Option<&str>, remove
     match (removed_ago_ms, first) {
         (Some(ago), _) => {
             let were = if jobs == 1 { "was" } else { "were" };
-            format!("{some} had lost the payload and {were} removed, the last {} ago", time(ago))
+            format!("{some} without payload {were} removed, the last {} ago", time(ago))
         }
-        (None, Some(first)) => format!("{some} without payload, {waiting} of those that wait, for example {first}"),
-        (None, None) => format!("{some} without payload, none of them among the first that wait"),
+        (None, Some(first)) => {
+            format!("{some} without payload, at least {waiting} of them unfinished, such as {first}")
+        }
+        (None, None) => format!("{some} without payload, none of them among the next ones to run"),
     }
 }
 
@@ -128,7 +130,7 @@ pub(super) fn slots_taken(
         time_ms.map_or_else(String::new, |time_ms| format!(", {text} {}", time(time_ms)))
     };
     let (waited, idle) = (of(waited_ms, "the next one for"), of(idle_ms, "none was claimed for"));
-    format!("{taken}, {} waiting{waited}{idle}{}", many(waiting, "job"), of(oldest_run_ms, "the oldest run took"))
+    format!("{taken}, {} waiting{waited}{idle}{}", many(waiting, "job"), of(oldest_run_ms, "the oldest run has taken"))
 }
 
 /// The number of slots held by runs that lost their jobs.
@@ -157,11 +159,11 @@ pub(super) fn jobs_fail_hint(task: &str, failed_lately: u64, kept: u64) -> Strin
     let ends =
         if failed_lately > 0 { "5 minutes after the last failure, if jobs complete" } else { "when jobs complete" };
     match kept {
-        0 => format!("the log of a worker, or `heartline events -t {task}`, says why. This ends {ends}"),
+        0 => format!("the log of a worker, or `heartline events -t {task}`, says why. The warning ends {ends}"),
         _ => format!(
             "`heartline jobs codes -t {task}` counts the reasons; `heartline jobs retry -t {task} --state failed` runs the jobs again when that \
-             is fixed (jobs of workflows: `heartline flows list WORKFLOW`). This ends {ends}, or with `heartline task purge {task} --state \
-             failed`, which throws them away"
+             is fixed (jobs of workflows: `heartline flows list WORKFLOW`). The warning ends {ends}, or with `heartline task purge {task} \
+             --state failed`, which removes them"
         ),
     }
 }
@@ -185,17 +187,17 @@ pub(super) fn jobs_will_fail_hint(task: &str, first: Option<&str>, by_person: bo
             format!("`heartline recover running -t {task} {which}` runs them again; do not use `recover worker`")
         }
         which if !has_live_workers => format!(
-            "before a worker starts, `heartline recover running -t {task} {which}` runs them again once they were silent for an interval"
+            "before a worker starts, `heartline recover running -t {task} {which}` runs them again once they have been silent for an interval"
         ),
         _ => format!(
             "a live worker is about to recover them: then `heartline jobs retry -t {task} --state failed --code worker_crashed` runs them again"
         ),
     };
-    format!("they have reached max_stalls, or crashes fail them; {how}")
+    format!("they have reached max_stalls, or `on_crash` fails them; {how}")
 }
 
-/// What to do about poison suspects: an innocent job that ran next to a guilty one looks the same.
-pub(super) fn accusation(
+/// What to do about poison suspects. A job that only ran next to the guilty one looks the same.
+pub(super) fn suspects_hint(
     task: &str,
     jobs: &[String],
     others: u64,
@@ -207,8 +209,8 @@ pub(super) fn accusation(
     let cancel = |ids: &str| format!("`heartline jobs cancel -t {task} {ids}`");
     match top {
         _ if always_alone => format!(
-            "each was the only job of its worker each time. If other jobs complete, cancel: {}; if none does, find out what stops the workers (the \
-             log of the host shows kills for lack of memory)",
+            "at each death, the job was the only one of its worker. If other jobs complete, cancel: {}; if none does, find out what stops the \
+             workers (the log of the host shows kills for lack of memory)",
             cancel(&named)
         ),
         Some(top) => format!("{} cancels the most suspicious one", cancel(&quoted(top))),
@@ -272,7 +274,7 @@ pub(super) fn workflow_stalled_hint(workflow: &str, tasks: &[String]) -> String 
     let tasks = if_some(tasks.len() as u64, || format!(". Its tasks: {}", shown(&first_of(tasks, 5))));
     let recover = format!("`heartline flows recover {}`", shown(workflow));
     format!(
-        "start a worker under this prefix if none is live; else {recover} and the logs of workers say what refuses it{tasks}"
+        "start a worker under this prefix if none is live; else {recover} and the logs of workers say what fails{tasks}"
     )
 }
 
