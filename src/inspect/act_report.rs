@@ -73,7 +73,7 @@ pub struct BulkReport {
     pub done: u64,
     /// How many of these were cancelled instead, because a cancel was already pending.
     pub cancelled_instead: u64,
-    /// How many held jobs got a cancel request. Their workers stop them.
+    /// How many held jobs got a cancel request, so that their workers stop them.
     pub requested: u64,
     /// How many jobs it refused.
     pub refused: u64,
@@ -139,7 +139,7 @@ impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RefusalReason::State(state) => write!(f, "it is {state}"),
-            RefusalReason::Changed => f.write_str("it moved meanwhile"),
+            RefusalReason::Changed => f.write_str("it changed meanwhile"),
             RefusalReason::Unknown => f.write_str("there is no such job"),
             RefusalReason::InvalidId => f.write_str("not a valid job id"),
             RefusalReason::Later => f.write_str("it arrived after the act began"),

@@ -44,18 +44,18 @@ impl Inspector {
         BulkAction::new(self, task, Kind::RunNow, jobs.into())
     }
 
-    /// Cancels jobs. Waiting and delayed jobs are cancelled at once. For held jobs, their workers get a request. Terminal jobs are
+    /// Cancels jobs. Waiting and delayed jobs are cancelled at once. The workers of held jobs are asked to stop them. Terminal jobs are
     /// refused. The reason is cut to 4 KiB.
     pub fn cancel(&self, task: &str, jobs: impl Into<JobSelection>, reason: &str) -> BulkAction {
         BulkAction::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
     }
 
-    /// Removes jobs that no worker holds, with all their data. Held jobs are refused: cancel them before.
+    /// Removes jobs that no worker holds, with all their data. Held jobs are refused: cancel them first.
     pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
         BulkAction::new(self, task, Kind::Remove, jobs.into())
     }
 
-    /// Removes every job of a task that was in this state when the act began. Held jobs are refused: cancel them before.
+    /// Removes every job of a task that was in this state when the act began. Held jobs are refused: cancel them first.
     pub fn purge(&self, task: &str, state: JobState) -> BulkAction {
         self.remove(task, JobFilter::new(state))
     }
@@ -103,7 +103,7 @@ impl Inspector {
                 return Ok(ForgetOutcome::HasJobs(jobs));
             }
         }
-        // The first table last, since it leads to the others.
+        // Remove the first table last, since it leads to the others.
         for keys in tables.iter().rev() {
             if let Some(jobs) = self.ask(async |conn| actions::forget(conn, keys).await).await? {
                 return Ok(ForgetOutcome::HasJobs(jobs));

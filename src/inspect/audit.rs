@@ -1,7 +1,7 @@
 //! The audit: every job is in exactly one place, locks and sets agree, counters are numbers, and nothing lacks an owner.
 //!
-//! It runs next to live workers in calls of bounded size, so jobs move meanwhile. Therefore it reads lists from the back, where no
-//! entry that stays is missed. It checks each suspect three times, each time in one call, and reports a fault only if all agree.
+//! It runs next to live workers in calls of bounded size, so jobs move meanwhile. Therefore it reads lists from the back: that way it
+//! misses no entry that stays. It checks each suspect three times, each time in one call. It reports a fault only if all three find it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -64,9 +64,9 @@ const PLACES: [Key; 25] = [
 pub struct AuditProgress {
     /// How many list entries, fields and members were read.
     pub read: u64,
-    /// About how many there are in the partitions begun so far.
+    /// About how many there are in the partitions that it has begun.
     pub of: u64,
-    /// How many ids are suspects or findings.
+    /// How many ids may be faulty, or are.
     pub suspects: u64,
 }
 
@@ -84,8 +84,8 @@ pub struct AuditProgress {
 /// # }
 /// ```
 ///
-/// A step makes a few calls, each of which takes Redis a few milliseconds at most. The next step repeats a failed one, so an audit
-/// continues after an outage. It needs about 70 MB of memory per million jobs.
+/// A step makes a few calls. Each call takes Redis a few milliseconds at most. The next step repeats a failed one, so an audit
+/// continues after an outage. An audit needs about 70 MB of memory per million jobs.
 #[must_use = "an audit does nothing until it is awaited"]
 pub struct Audit {
     inspector: Inspector,
@@ -95,7 +95,7 @@ pub struct Audit {
     part: usize,
     stage: Stage,
     hasher: RandomState,
-    /// How many entries the lists have, by hash of the id.
+    /// How many entries of each id the lists have, by hash of the id.
     listed: HashMap<u64, u32>,
     /// Hashes of the ids that were queued for a check.
     looked: HashSet<u64>,
@@ -110,7 +110,7 @@ pub struct Audit {
     report: AuditReport,
 }
 
-/// The faults of an id that every check so far has found, and how many entries the lists have of it.
+/// A suspect: the faults that every check so far has found, and how many entries of the id the lists have.
 struct Doubt {
     faults: Vec<Inconsistency>,
     listed: u32,
@@ -170,7 +170,7 @@ impl Inspector {
     }
 
     /// Records that an audit finished, with its number of faults by kind, for [`TaskReport::audited`](crate::TaskReport::audited) and
-    /// the metrics. Returns whether it was recorded. It is not if the task has no data.
+    /// the metrics. Returns `false` if the task has no data: then nothing is recorded.
     pub async fn note_audit(&self, report: &AuditReport) -> Result<bool, Error> {
         let mut counts: BTreeMap<Inconsistency, u64> = BTreeMap::new();
         for finding in report.findings() {
@@ -234,7 +234,7 @@ impl Audit {
         let keys = self.keys()?;
         let seen = self.inspector.overview_of(&keys).await?;
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = seen.counts;
-        // Each id is read in its place and as a payload, and each list entry twice.
+        // The audit reads each id in its place and as a payload, and each list entry twice.
         let (ended, held) = (completed + failed + cancelled, 3 * running + 4 * claimed);
         self.progress.of += 3 * waiting + 2 * (delayed + ended) + 3 * finalizing + held;
         self.began_ms = seen.now_ms;
@@ -294,7 +294,7 @@ impl Audit {
     }
 
     fn open_for_a_look(&mut self, id: String) {
-        // While a set is shrunk it contains an empty member for a moment.
+        // A set that is being shrunk contains an empty member for a moment.
         if !id.is_empty() && self.looked.insert(self.hasher.hash_one(&*id)) {
             self.open.push_back(id);
         }
@@ -322,7 +322,7 @@ impl Audit {
         Ok(words.iter().map(|words| words.split(' ').filter_map(|word| word.parse().ok()).collect()).collect())
     }
 
-    /// Begins the next round, which counts the list entries of suspects again. Ends the rounds if there is no suspect.
+    /// Begins the next round, which counts the list entries of suspects again. Without a suspect, ends the rounds.
     async fn begin_again(&mut self, round: u32) -> Result<(), Error> {
         // Free their memory.
         (self.listed, self.looked) = (HashMap::new(), HashSet::new());

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
 
-/// How many entries one call reads to find its place again.
+/// How many entries one call reads to find where the last page ended.
 const SEARCHED: u64 = 10_000;
 
 /// How many entries mark the place where the unread ones begin. One is too few, because an id may be in a list several times.
@@ -21,7 +21,7 @@ const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListPlace {
     list: usize,
-    /// How many entries from the back were read. By now more may be there.
+    /// How many entries from the back were read. More may have arrived there since.
     seen: u64,
     /// The last entries that were read.
     last: Vec<String>,
@@ -30,8 +30,8 @@ pub(super) struct ListPlace {
 impl ListPlace {
     /// Adds a page that begins `self.seen` entries from the back. Returns the new entries in it, and the next place, if any.
     ///
-    /// New entries at the back move the others away from it. Changes at the front do not. So the last entries read are where they were,
-    /// or further from the back. If they are gone, everything before them is gone, too.
+    /// New entries at the back move the others away from it. Changes at the front do not. So the last entries that were read are where
+    /// they were, or further from the back. If they are gone, the entries before them are gone, too.
     fn after(mut self, page: Vec<String>, asked: u64) -> (Vec<String>, Option<ListPlace>) {
         let is_end = (page.len() as u64) < asked;
         let met =
@@ -118,12 +118,12 @@ mod tests {
     fn if_the_last_entries_read_are_gone_so_are_all_before_them() {
         let (fresh, next) = ListPlace::default().after(ids(0..100), 100);
         assert_eq!(fresh, ids(0..100));
-        // Only the newest are left, and an entry that was put in front since.
+        // Only the newest entries are left, and one that was put in front since.
         let left = [ids(0..20), vec!["in front".to_owned()]].concat();
         let place = next.unwrap();
         let (fresh, next) = place.clone().after(left[..0].to_vec(), 100);
         assert_eq!((fresh.len(), next.unwrap().list), (0, 1));
-        // An id that is there twice does not hide the entry before it.
+        // An id that is in the list twice does not hide the entry before it.
         let twice = ListPlace { last: ["a", "b", "c", "d"].map(String::from).to_vec(), ..place };
         let page = ["d", "a", "b", "c", "d", "e"].map(String::from).to_vec();
         assert_eq!(twice.after(page, 100).0, ["e"]);

@@ -16,7 +16,7 @@ use crate::escape::Escaped;
 pub enum Inconsistency {
     /// An id without a payload that has neither ended nor runs. The repair removes the rest of it.
     NoPayload,
-    /// A job in more than one place. The repair keeps one: a terminal place, else a running one, else a delayed one.
+    /// A job in more than one place. The repair keeps one place: a terminal one, else a running one, else a delayed one.
     TwoPlaces,
     /// A job in no place, which would never run. The repair puts it at the front of its list. If its outcome is stored, its hook runs
     /// next.
@@ -33,16 +33,16 @@ pub enum Inconsistency {
     BothSets,
     /// A cancel request for a job that no worker holds. The repair drops the request.
     StrayCancel,
-    /// A mark for claimed ahead that does not belong to the holder of the job. The repair drops the mark.
+    /// A mark that a job was claimed ahead, although its holder did not set it. The repair drops the mark.
     StrayClaim,
-    /// A stored outcome of a job that has ended, or a job that waits for its hook without an outcome. The repair drops the outcome, or
+    /// A stored outcome of a job that has ended, or a job that waits for its hook and has no outcome. The repair drops the outcome, or
     /// puts the job at the front of its list.
     StrayHook,
     /// A counter of a job that is not a number. The repair resets it to 0.
     BadCounter,
-    /// A wrong count of tombstones, and thus of waiting jobs. The repair counts again.
+    /// A wrong count of tombstones, and therefore of waiting jobs. The repair counts them again.
     Miscounted,
-    /// A record of the calls of a worker that is gone. The repair removes it.
+    /// A record of settle calls, left by a worker that is gone. The repair removes it.
     StaleRecord,
     /// A counter of the task that is not a whole number below 2^53. The repair resets it to 0, or fences to the server's clock.
     BadMeta,

@@ -47,8 +47,9 @@ pub(super) enum Kind {
 /// # }
 /// ```
 ///
-/// Awaited, it runs to its end and returns its report, or an error without it. Step by step, it reports its progress and can be
-/// stopped after each step. Completed steps are not undone. A filter selects only jobs that matched when the act began.
+/// If it is awaited, it runs to its end and returns its report, or an error without a report. [`next_batch`](BulkAction::next_batch)
+/// makes one step, so that the caller can show progress or stop. Completed steps are not undone. A filter selects only jobs that
+/// matched when the act began.
 #[must_use = "an act does nothing until it is awaited"]
 pub struct BulkAction {
     inspector: Inspector,
@@ -58,7 +59,7 @@ pub struct BulkAction {
     as_of_ms: Option<u64>,
     state: Option<JobState>,
     dispatched_at_ms: Option<u64>,
-    /// The states that [`bind`](BulkAction::pin) has read.
+    /// The states that [`pin`](BulkAction::pin) has read.
     stood: HashMap<JobId, SeenState>,
     began_ms: Option<u64>,
     /// The progress: an index into the ids, or the cursor of a page.
@@ -97,14 +98,14 @@ impl BulkAction {
     }
 
     /// With a filter, selects only jobs that matched at this server time, usually the [`TaskReport::as_of`](crate::TaskReport::as_of)
-    /// that the person saw. Ages are computed at that time. Defaults to the begin of the act. Later times have no effect.
+    /// that the person saw. Ages are computed at that time. Defaults to the time when the act began. Later times have no effect.
     pub fn before(mut self, at: SystemTime) -> BulkAction {
         self.as_of_ms = Some(ms_of(at));
         self
     }
 
-    /// With ids, changes only jobs in this state, in which the person saw them. Others are refused as [`RefusalReason::Changed`]. A filter
-    /// already contains a state.
+    /// With ids, changes only jobs in this state, usually the one that the person saw. Others are refused as [`RefusalReason::Changed`]. A
+    /// filter already contains a state.
     pub fn in_state(mut self, state: JobState) -> BulkAction {
         self.state = Some(state);
         self
@@ -118,15 +119,15 @@ impl BulkAction {
         self
     }
 
-    /// With ids, reads the state of each job before a person decides, 200 per call. The act then refuses jobs that left that state, or
-    /// whose id belongs to a new job, as [`RefusalReason::Changed`]. Returns the number of jobs by state. Unknown jobs count as `None`. Does
-    /// nothing with a filter.
+    /// With ids, reads the state of each job before a person decides, 200 per call. The act then refuses, as [`RefusalReason::Changed`],
+    /// jobs that left that state or whose id belongs to a new job. Returns the number of jobs by state; unknown jobs count as `None`.
+    /// With a filter, it does nothing.
     ///
     /// # Errors
-    /// As [`step`](BulkAction::next_batch).
+    /// As [`next_batch`](BulkAction::next_batch).
     ///
     /// # Cancel safety
-    /// Cancel safe. Jobs that were read stay bound.
+    /// Cancel safe. Jobs that were read stay pinned.
     pub async fn pin(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
         let mut counts = BTreeMap::new();
         let JobSelection::Ids(ids) = &self.selection else { return Ok(counts) };
@@ -161,9 +162,9 @@ impl BulkAction {
     /// had already finished.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be repeated: partitions that
-    /// answered are in the report and are skipped. After [`Error::Connect`] the jobs of the step may have been changed. If a job
-    /// selected by id was dispatched again or ended again meanwhile, a repeated step changes it again.
+    /// [`Error::Config`] if the name is not valid, and those of every call, see [`Error`]. The step can be repeated. It then skips
+    /// partitions that have answered: they are in the report. After [`Error::Connect`] the jobs of the step may have been changed. If a
+    /// job selected by id was dispatched again or ended again meanwhile, a repeated step changes it again.
     ///
     /// # Cancel safety
     /// If the future is dropped, jobs of the step may have been changed. It is safe to repeat the step.
@@ -171,7 +172,7 @@ impl BulkAction {
         if self.report.is_complete {
             return Ok(None);
         }
-        // Checks the name, also if no id is left.
+        // Check the name even if no id is left.
         self.inspector.first(&self.task)?;
         let began = match self.began_ms {
             Some(began) => began,
@@ -208,7 +209,7 @@ impl BulkAction {
                 }
                 Ok(parsed) => {
                     let hash = self.hasher.hash_one(&parsed);
-                    // Each id once, even if it was passed several times.
+                    // Handle each id once, even if it was passed several times.
                     if !self.seen.contains(&hash) && own.insert(hash) {
                         let own = |state| SeenState { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
                         let stood = self.state.map(own).or_else(|| self.stood.get(&parsed).copied());
@@ -238,10 +239,10 @@ impl BulkAction {
     }
 
     async fn next_page(&mut self, mut filter: JobFilter, began_ms: u64) -> Result<(), Error> {
-        // Reads lists from the back, where no job that stays is missed, and sorted sets from the oldest job on.
+        // Read lists from the back, so that no job that stays is missed, and sorted sets from the oldest job on.
         filter.oldest_first = filter.is_ordered();
         if filter.state.is_terminal() {
-            // Skips jobs that ended since.
+            // Skip jobs that ended since.
             filter.older_than.get_or_insert(Duration::ZERO);
         }
         let page = self.inspector.page(&self.task, &filter, &self.cursor, BATCH, began_ms).await?;
@@ -276,13 +277,13 @@ impl BulkAction {
         Ok(())
     }
 
-    /// Whether it refuses jobs of workflow nodes. If one ran again without its workflow or was removed, the workflow would lose it.
+    /// Whether it refuses jobs of workflow nodes. A workflow would lose a job that runs again without it, or is removed.
     fn leaves_workflows(&self) -> bool {
         matches!(self.kind, Kind::Retry | Kind::Remove)
     }
 
-    /// Repeats the call for jobs without an answer until all have one. If a table fails, the answers of the others count: the next
-    /// step does not repeat their jobs.
+    /// Repeats the call for jobs without an answer until all have one. If the call fails for one table, the answers of the others
+    /// count, and the next step does not repeat their jobs.
     async fn apply(&mut self, named: &[Named], texts: &[String], is_kept_in_mind: bool) -> Result<(), Error> {
         let mut left: Vec<usize> = (0..named.len()).collect();
         while !left.is_empty() {
@@ -304,8 +305,7 @@ impl BulkAction {
         Ok(())
     }
 
-    /// Removes some of the tombstones that the jobs left in the lists, as far as no other job is before them. Returns whether there are more
-    /// to remove.
+    /// Removes some of the tombstones that the jobs left at the fronts of the lists. Returns whether there are more to remove.
     async fn tidy(&mut self) -> Result<bool, Error> {
         for _ in 0..TIDIED {
             let mut left = 0;
@@ -340,7 +340,7 @@ impl BulkAction {
                 Kind::Cancel { reason } => actions::cancel(conn, keys, &own, reason, by).await,
                 Kind::Remove => actions::remove(conn, keys, &own, by).await,
             };
-            // A repeated call with a bare id may meet a new job, or the job in another state.
+            // If a call with a bare id is repeated, it may find a new job, or the job in another state.
             let answers = match self.selection {
                 JobSelection::Ids(_) => self.inspector.ask_once(call).await,
                 JobSelection::Filter(_) => self.inspector.ask(call).await,

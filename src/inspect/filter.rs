@@ -15,8 +15,8 @@ use crate::unix_time::as_ms_where_known;
 /// let old_timeouts = JobFilter::new(JobState::Failed).code("timeout").older_than(Duration::from_secs(600));
 /// ```
 ///
-/// The age of a terminal job is counted from its end, of a delayed one from its due time, of a waiting one from when it was
-/// enqueued, and of a held one from its claim.
+/// The age of a terminal job counts from its end, that of a delayed job from its due time, that of a waiting job from when it was
+/// enqueued, and that of a held job from its claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct JobFilter {
@@ -49,7 +49,7 @@ impl JobFilter {
         self
     }
 
-    /// Only jobs older than this. Of delayed jobs, those that have been due for longer than this.
+    /// Only jobs older than this. Delayed jobs match if they have been due for longer than this.
     pub const fn older_than(mut self, age: Duration) -> JobFilter {
         self.older_than = Some(age);
         self

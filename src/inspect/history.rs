@@ -27,7 +27,7 @@ const LOOK: usize = 200;
 /// The most entries of a page. Each may contain hundreds of jobs.
 const PAGE: usize = 100;
 
-/// The most late outcomes of one answer. For each, stalls are searched.
+/// The most late outcomes of one answer. The stall of each one is searched.
 const LATE: usize = 100;
 
 /// The longest time between a stall and a late outcome that is searched.
@@ -105,8 +105,8 @@ pub struct RejectedReport {
     /// When it was rejected.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
-    /// How long before that the job stalled with this worker. `None` if the stall is no longer stored, or the worker lost the job in
-    /// another way.
+    /// How long before the rejection the job stalled with this worker. `None` if the stall is no longer stored, or the worker lost the
+    /// job in another way.
     #[serde(rename = "late_by_ms", serialize_with = "as_ms_where_known")]
     pub late_by: Option<Duration>,
 }
@@ -123,7 +123,7 @@ impl Inspector {
             let range = async |conn: &mut _| streams::range(conn, &keys, Key::Events, &after, false, PAGE).await;
             let mut entries = self.ask_for_entries(&keys, range).await?;
             let (last, count) = (entries.last().map(|last| last.id.clone()), entries.len());
-            // All partitions are paused together. Report it once.
+            // All partitions are paused together, so report the pause once.
             entries.retain(|entry| {
                 keys.part() == 0 || !entry.fields.iter().any(|(name, _)| name == "paused" || name == "resumed")
             });
@@ -233,7 +233,7 @@ impl Inspector {
                 let its =
                     |late: &&mut RejectedReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
                 for late in found.iter_mut().filter(its) {
-                    // The latest one before it.
+                    // Use the latest stall before the outcome.
                     late.late_by = late.late_by.or(late.at.duration_since(stall.at).ok());
                 }
             }

@@ -107,7 +107,7 @@ impl View<'_> {
         (needs, named, why)
     }
 
-    /// Whether a cancel, its deadline or damaged data ended it, and not a node.
+    /// Whether a cancel, its deadline or damaged data ended the instance, and not a node.
     pub(super) fn was_stopped(&self) -> bool {
         match self.state.place {
             WorkflowState::Cancelled => true,

@@ -48,7 +48,7 @@ pub struct JobReport {
     /// When it expires, if it has not begun by then.
     #[serde(rename = "expires_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub expires_at: Option<SystemTime>,
-    /// When a delayed job is due, or from when the hook of a finalizing job that no worker holds may run.
+    /// When a delayed job is due. For a finalizing job that no worker holds: when its hook may run.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
     /// When the worker that holds it claimed it.
@@ -91,7 +91,7 @@ pub struct JobReport {
     pub checkpoint_bytes: usize,
     /// Its payload, as selected by [`JobValues`]. A string if it is not valid JSON.
     pub payload: Option<Value>,
-    /// Its result, by the same rule.
+    /// Its result, selected in the same way.
     pub result: Option<Value>,
     /// Its last checkpoint, unless [`JobValues::None`] was passed.
     pub checkpoint: Option<Value>,

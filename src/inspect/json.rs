@@ -17,7 +17,7 @@ use crate::task::handle::JobHandle;
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
 
-/// How many events a wait may lag.
+/// How many events are buffered for a wait.
 const EVENTS: usize = 256;
 
 /// The most tasks that are cached, because a web page may pass any name.
@@ -69,7 +69,7 @@ impl Inspector {
         let options = faults.gather(crate::options::task::TaskOptions::new().resolve(&self.defaults));
         faults.finish()?;
         let options = options.ok_or(Error::Closed)?;
-        // With its own hub, subscriptions of the App do not receive its events.
+        // Its own hub keeps its events out of the subscriptions of the App.
         let events = EventHub::new(Arc::clone(&self.store), EVENTS);
         let shared = TaskShared::new(task.into(), Arc::clone(&self.store), options, events);
         if known.len() == KNOWN {

@@ -75,7 +75,7 @@ const ENTRIES: usize = 2 * 1024 * 1024;
 /// ```
 ///
 /// It needs no handler and no type. Every answer can be serialized as JSON, with times in ms since 1970 and durations in ms
-/// (`ran_us` of an event in us). Times are those of the Redis server, except for the time of a dispatch, which is that of the
+/// (`ran_us` of an event in us). Times come from the clock of the Redis server, except for the time of a dispatch: it comes from the
 /// process that dispatched.
 ///
 /// Each act checks the state of each job in the step that changes it, so it is safe while workers run. It reports how many jobs it
@@ -108,9 +108,9 @@ impl Inspector {
         Inspector { store, defaults: Arc::new(defaults), by, shared, clock }
     }
 
-    /// The time by the clock of the Redis server. All times that an inspector reports use this clock, so compute ages from it and
-    /// not from the clock of this process. It reads the time from the server at most once a minute. If the server does not answer,
-    /// it extrapolates from the last answer, or uses the clock of this process.
+    /// The time by the clock of the Redis server. All times that an inspector reports use this clock, so compute ages with it and
+    /// not with the clock of this process. It asks the server at most once a minute. If the server does not answer, it extrapolates
+    /// from the last answer, or uses the clock of this process.
     pub async fn now(&self) -> SystemTime {
         let known = *self.clock.lock();
         let by_now = |(at, said): (Instant, SystemTime)| said.checked_add(at.elapsed()).unwrap_or(said);
@@ -119,7 +119,7 @@ impl Inspector {
         }
         let asked = Instant::now();
         match self.server_time().await {
-            // A slow answer is not exact.
+            // Do not keep the time of a slow answer: it is not exact.
             Ok(said) if asked.elapsed() < CLOCK_HOLDS / 60 => {
                 *self.clock.lock() = Some((Instant::now(), said));
                 said
@@ -217,7 +217,7 @@ impl Inspector {
         self.now_ms().await.map(at_ms)
     }
 
-    /// Whether a read that failed for one of many fails for all of them. In a cluster, only one node may be unreachable.
+    /// Whether an error of one of many reads means that all of them fail. In a cluster, only one node may be unreachable.
     pub(super) fn hides_all(&self, e: &Error) -> bool {
         e.is_outage() && !self.store.is_cluster()
     }

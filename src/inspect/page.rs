@@ -69,10 +69,10 @@ pub struct JobRow {
     /// When it was dispatched, by the clock of the process that did.
     #[serde(rename = "dispatched_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub dispatched_at: Option<SystemTime>,
-    /// Since when it is in its state: a terminal job since it ended, a running one since it was claimed.
+    /// Since when it has been in its state. A terminal job: since it ended. A running job: since it was claimed.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970_where_known")]
     pub since: Option<SystemTime>,
-    /// When a delayed job is due, or from when the hook of a finalizing job that no worker holds may run.
+    /// When a delayed job is due. For a finalizing job that no worker holds: when its hook may run.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
     /// The worker that holds it.
@@ -170,7 +170,7 @@ impl Inspector {
             }
             return Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked });
         }
-        // All partitions together read no more jobs than one would.
+        // Read no more jobs from all partitions together than from a task without partitions.
         let each = LOOKED / tables.len();
         let reads = cursors.0.iter().zip(tables.iter()).map(|(from, keys)| async move {
             let page = match from {
@@ -290,7 +290,7 @@ fn in_order(filter: &JobFilter, one: &JobRow, other: &JobRow) -> Ordering {
 /// Refuses cursors that no page returned. They would silently begin elsewhere.
 fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit()) && word.parse::<u64>().is_ok();
-    // People may write scores, too.
+    // A person may also pass a score.
     let is_score = |word: &str| word.parse::<f64>().is_ok_and(|score| !score.is_nan());
     let is_id = |word: &str| !word.is_empty() && !word.contains(char::is_whitespace);
     let words: Vec<&str> = cursor.split(' ').collect();
@@ -367,12 +367,12 @@ fn job_row(state: JobState, row: Row) -> JobRow {
     let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
     let since = match state {
         JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
-        // Since its hook was claimed, or from when it may run.
+        // When its hook was claimed, or when it may run.
         JobState::Finalizing => held.as_ref().map_or_else(|| score(&row.stamp), |(_, fence)| Some(at_ms(fence / 1000))),
         JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.enqueued_at_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };
-    // A failed run before the completed one is not an error of the job.
+    // If the job completed, the failure of an earlier run is not an error of the job.
     let has_failed = state != JobState::Completed && !(row.code.is_empty() && row.message.is_empty());
     let code = has_failed.then(|| if row.code.is_empty() { codes::CORRUPT.to_owned() } else { row.code });
     let message = has_failed.then(|| message_of(&row.message));

@@ -50,7 +50,7 @@ impl Cursors {
         }
     }
 
-    /// Parses a cursor that may also be a point in time, which applies to the streams of all partitions.
+    /// Parses a cursor of streams. It may also be a point in time, which applies to all partitions.
     pub(super) fn of_streams(text: &str, parts: usize) -> Result<Cursors, Error> {
         match text.is_empty() || text.contains(BETWEEN) {
             true => Cursors::parse(text, parts),

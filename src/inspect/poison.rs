@@ -21,7 +21,7 @@ const TOLD: usize = 100;
 /// The most workers that are looked up, to learn whether they were seen again.
 const LOOKED_UP: usize = 500;
 
-/// The most running jobs, and the most workers that hold them, that are read for pending stalls.
+/// To find pending stalls, at most this many running jobs, and workers that hold them, are read.
 const RUNNING: usize = 1000;
 const HOLDERS: usize = 50;
 
@@ -40,9 +40,9 @@ pub struct PoisonSuspect {
     pub deaths: u64,
     /// At how many of those deaths the worker held no other job.
     pub alone: u64,
-    /// How many of those deaths no other job explains: no job held at the time was held at more deaths than this one.
+    /// How many of those deaths no other job explains. Another job explains a death if it was held then, and at more deaths than this one.
     pub unexplained: u64,
-    /// The sum of 1 / (jobs held by the worker) over its deaths: its share of the deaths if all held jobs are equally likely causes.
+    /// Its share of the deaths if all jobs held by a worker are equally likely causes: the sum of 1 / (held jobs) over its deaths.
     pub share: f64,
     /// When the last of those workers was found dead.
     #[serde(rename = "last_at_ms", serialize_with = "ms_since_1970")]
@@ -111,7 +111,7 @@ impl PoisonSuspect {
     }
 }
 
-/// Whether the worker seemed dead while the job ran. False if only its handler was silent, or if the job had not begun.
+/// Whether the worker seemed dead while the job ran. False if only the handler was silent, or if the job had not begun.
 fn is_death(stall: &StalledEvent) -> bool {
     let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued);
     is_dead && !matches!(stall.action, StallAction::Requeued | StallAction::Dropped)
@@ -119,8 +119,8 @@ fn is_death(stall: &StalledEvent) -> bool {
 
 impl Inspector {
     /// Jobs that were held when two or more workers died, the most suspicious first. It reads the stored stalls, about 2,000. A job
-    /// that crashes its process is among them, and jobs that ran next to it may be, too. A worker that was seen after the stall did
-    /// not die: it was frozen or cut off.
+    /// that crashes its process is among the suspects, and jobs that ran next to it may be, too. A worker that was seen after the stall
+    /// does not count: it was frozen or cut off, not dead.
     pub async fn suspects(&self, task: &str) -> Result<Vec<PoisonSuspect>, Error> {
         let mut stalls = self.all_stalls(task).await?;
         match self.stalls_to_come(task).await {
@@ -138,7 +138,7 @@ impl Inspector {
             seen.insert(worker.to_owned(), known.last_seen_at);
             others.extend(known.tasks.into_iter().map(|its| its.task).filter(|other| other != task));
         }
-        // A job of another task may have crashed these workers.
+        // The culprit may be a job of another task.
         for other in others.iter().take(OTHERS) {
             match self.all_stalls(other).await {
                 Ok(some) => stalls.extend(some),
@@ -156,8 +156,8 @@ impl Inspector {
         Ok(suspects)
     }
 
-    /// The pending stalls of running jobs whose worker is known to be dead, as if they were recovered now. No worker may be left to
-    /// recover them. Reads the first 1,000 running jobs.
+    /// The pending stalls of running jobs whose worker is known to be dead, as if they were recovered now. Perhaps no live worker is
+    /// left to recover them. Reads the first 1,000 running jobs.
     pub(super) async fn stalls_to_come(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
         let running = self.jobs(task, &JobFilter::new(JobState::Running), None, RUNNING).await?.jobs;
         let mut dead: BTreeMap<WorkerId, Option<SystemTime>> = BTreeMap::new();

@@ -173,7 +173,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// Which of the jobs have ended without an update of their workflow.
+    /// Which of the jobs have ended, but are not yet reported to their workflow.
     async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             self.ask(async |conn| outbox::among(conn, &keys, &own).await).await
@@ -181,7 +181,7 @@ impl Inspector {
         .await
     }
 
-    /// The failures of these delayed jobs, of those that have one.
+    /// The failures of those delayed jobs that have one.
     async fn failed(&self, task: &str, ids: Vec<JobId>) -> Result<HashMap<JobId, StoredError>, Error> {
         let mut found = HashMap::new();
         for some in ids.chunks(FAILURES) {

@@ -209,7 +209,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
     let counted = |field: &str| parts.iter().filter_map(|part| part.number(field)).sum::<u64>();
     let latest = |field: &str| parts.iter().filter_map(|part| part.number(field)).max();
-    // Failures in one partition before a completion in another do not count.
+    // Failures before a completion in another partition do not count.
     let completed = latest("lastCompletedAt");
     let since_completed = |last: &str, count: &str| {
         let counts = parts.iter().filter(|part| part.number(last) >= completed).filter_map(|part| part.number(count));
@@ -219,7 +219,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
     let (ended, failed) = (counted("out"), counted("outFailed"));
     let failing = || parts.iter().filter(|part| hooks_are_failing(part));
-    // If there are more jobs than were dispatched, only the counters were lost.
+    // If there are more jobs than were dispatched, the counters were lost, and the jobs were not.
     let dispatched = counted("in");
     let jobs = counts.pending_total() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = fleet.tasks.get(task).copied().unwrap_or_default();
@@ -273,7 +273,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     }
 }
 
-/// Whether a hook of the partition failed for good so recently that `count_failed_hooks` would continue a row.
+/// Whether a hook of the partition failed for good so recently that `count_failed_hooks` would add to the same count.
 fn hooks_are_failing(part: &Overview) -> bool {
     let failed_at = part.number("hookFailedAt");
     failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)

@@ -35,16 +35,16 @@ pub struct RecoveredTask {
     pub task: String,
     /// The jobs that the worker held, and the decision about each, by the options of the task.
     pub resolved: Vec<ResolvedJob>,
-    /// Why jobs may be left, if so. It is safe to repeat the call.
+    /// Why some jobs may be unresolved, if so. It is safe to repeat the call.
     pub fault: Option<String>,
 }
 
 impl Inspector {
     /// Declares a worker dead and resolves its jobs at once, without watching an interval. `None` if the worker is unknown.
     ///
-    /// If the worker is alive, it loses its jobs to others while its handlers run. It learns of that within 10 s and stops. Check
-    /// [`WorkerReport::state`] and [`WorkerReport::death`] of the answer. Not needed for a worker on a host with another worker:
-    /// that one proves the death itself.
+    /// If the worker is alive, it loses its jobs to others while its handlers run. It learns of this within 10 s and stops. Check
+    /// [`WorkerReport::state`] and [`WorkerReport::death`] of the answer. The call is not needed if another worker runs on the same
+    /// host: that worker proves the death.
     ///
     /// # Errors
     /// Only before anything was done. A later failure for one task is its [`fault`](RecoveredTask::fault).
@@ -53,8 +53,8 @@ impl Inspector {
     }
 
     /// [`recover_worker`](Inspector::recover_worker), unless the worker came back meanwhile. `since` is the
-    /// [`last_seen_at`](WorkerReport::last_seen_at) on which the person decided. If the worker was seen after it, nothing is done and
-    /// the answer has [`was_seen_since`](RecoveryReport::was_seen_since).
+    /// [`last_seen_at`](WorkerReport::last_seen_at) that the person saw. If the worker was seen later, nothing is done and the answer
+    /// has [`was_seen_since`](RecoveryReport::was_seen_since).
     pub async fn recover_worker_unseen_since(
         &self,
         worker: &str,

@@ -42,7 +42,7 @@ pub struct ServerReport {
     pub silent_replicas: u64,
     /// How many replicas it requires for writes (`min-replicas-to-write`), if any. 1 if the number is unknown.
     pub wanted_replicas: Option<u64>,
-    /// Whether it was a replica at some time since its start. Its data is then that of its former primary.
+    /// Whether it has been a replica since its start. Its data is then that of its former primary.
     pub has_followed: bool,
     /// The memory in use, bytes.
     pub used_memory: u64,
@@ -96,7 +96,7 @@ impl ServerReport {
         let text = |field: &str| told.info.get::<String>(field);
         let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
         let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
-        // In Valkey, `redis_version` is the Redis version that it is compatible with.
+        // In Valkey, `redis_version` is the Redis version with which it is compatible.
         let valkey = text("valkey_version");
         told.round_trips.sort_unstable();
         let middle = told.round_trips.get(told.round_trips.len() / 2).copied().unwrap_or_default();

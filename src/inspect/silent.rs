@@ -44,7 +44,7 @@ pub struct SilentJob {
     /// When it was claimed.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
-    /// The snapshot since which it is silent. It may have been silent before.
+    /// The time of the snapshot since which it has been silent. It may have been silent before.
     #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub silent_since: Option<SystemTime>,
     /// Whether a sweep parked it after an interval of silence, because its phase waits longer or for a person, see
@@ -209,7 +209,7 @@ impl Inspector {
         Ok(SweepReport { resolved, parked, swept_by_worker, is_complete })
     }
 
-    /// Gives silent jobs another run, regardless of their stall count: all silent jobs, or the given ones. It first waits for an
+    /// Gives silent jobs another run, regardless of their stall count. Takes all silent jobs, or the given ones. It first waits for an
     /// interval, in which a live worker would send a heartbeat, then takes parked jobs. For other jobs, or if none is parked, it
     /// watches as [`sweep_now`](Inspector::sweep_now) does and takes only jobs that stayed silent. If a live worker watches, that
     /// worker decides, and the report has `swept_by_worker`. Pass only ids that [`silent_jobs`](Inspector::silent_jobs) lists. Others
@@ -221,8 +221,8 @@ impl Inspector {
         self.decide(task, jobs, Verdict::Recover, false).await
     }
 
-    /// Puts silent jobs that were claimed ahead and have not begun back at the front of their lists, without counting a stall: all of
-    /// them, or the given ones. Jobs that have begun are refused. Otherwise as [`recover_running`](Inspector::recover_running).
+    /// Returns silent jobs that were claimed ahead and have not begun to the front of their lists, without counting a stall. Takes all
+    /// of them, or the given ones. Jobs that have begun are refused. Otherwise as [`recover_running`](Inspector::recover_running).
     pub async fn requeue_claimed(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         let (mut claimed, mut cursor) = (HashSet::new(), None);
         loop {
@@ -244,7 +244,7 @@ impl Inspector {
             report = self.decide(task, SilentSelection(Some(named)), Verdict::Requeue, is_all).await?;
         }
         if is_all {
-            // Jobs of live workers, and jobs that began or ended meanwhile, are not refusals.
+            // Do not report jobs of live workers, or jobs that began or ended meanwhile, as refused.
             report
                 .refusals
                 .retain(|refused| !matches!(refused.why, RefusalReason::NotSilent | RefusalReason::State(_)));
@@ -255,7 +255,7 @@ impl Inspector {
         Ok(report)
     }
 
-    /// Makes silent jobs fail, with the code `worker_crashed`: all silent jobs, or the given ones. Otherwise as
+    /// Makes silent jobs fail with the code `worker_crashed`. Takes all of them, or the given ones. Otherwise as
     /// [`recover_running`](Inspector::recover_running).
     pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<BulkReport, Error> {
         self.decide(task, jobs, Verdict::Fail, false).await
@@ -268,7 +268,7 @@ impl Inspector {
         verdict: Verdict,
         takes_all: bool,
     ) -> Result<BulkReport, Error> {
-        // Checks the name, also if no id is left.
+        // Check the name even if no id is left.
         self.first(task)?;
         let mut report = BulkReport::default();
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
@@ -445,8 +445,9 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Decides about parked jobs: these, or all. First waits for an interval over one connection, so to one server. By then every live
-    /// worker has sent a heartbeat, and a mark that came back with old data, as after a failover, is gone.
+    /// Decides about parked jobs: these, or all. First waits for an interval over one connection, and therefore with one server. By
+    /// then every live worker has sent a heartbeat. That removes the marks of its jobs, even marks that came back with old data after
+    /// a failover.
     async fn decide_parked(
         &self,
         watch: &mut Watch<'_>,
@@ -472,8 +473,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// Watches for one interval over its own connection, then resolves. Watches for a second interval if the first ended in a mere
-    /// snapshot. With `takes_all`, the ids are all claimed jobs, and it stops after the parked ones if there were any.
+    /// Watches for one interval over its own connection, then resolves. If the first interval ended only in a snapshot, watches for a
+    /// second one. With `takes_all`, the ids are all claimed jobs, and it stops after the parked ones if there were any.
     async fn watch_and_resolve(
         &self,
         keys: &TaskKeys,

@@ -1,4 +1,4 @@
-//! Stalls with explanations, and why nothing is recovered yet.
+//! Explains past stalls, and why no job is recovered yet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -46,12 +46,12 @@ pub struct StallReport {
     /// When that worker last reported its presence, if that was after the stall: it was frozen or cut off from Redis, but not dead.
     #[serde(rename = "holder_seen_again_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_seen_again_at: Option<SystemTime>,
-    /// When the snapshot was taken since which the job was silent.
+    /// When the snapshot was taken after which the job stayed silent.
     #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub snapshot_at: Option<SystemTime>,
     /// The epoch that the snapshot began.
     pub epoch: Option<u64>,
-    /// How long the witness had watched the job stay silent.
+    /// How long the witness had watched while the job stayed silent.
     #[serde(rename = "watched_ms", serialize_with = "as_ms_where_known")]
     pub watched: Option<Duration>,
     /// The stall interval in force.
@@ -137,8 +137,8 @@ pub struct RecoveryStatus {
     pub watchers: Vec<Detector>,
     /// The workers that hold jobs.
     pub held_by: HolderReport,
-    /// The earliest time at which a job may be resolved: one that is silent now or, if none is, one that is silent at the next
-    /// snapshot. `None` if no worker watches or no job is held.
+    /// When the next job may be resolved, at the earliest: a job that is silent now or, if there is none, at the next snapshot.
+    /// `None` if no worker watches or no job is held.
     #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_resolve_at: Option<SystemTime>,
     /// The explanation, one sentence each.
@@ -316,7 +316,7 @@ const LOOKED_UP: usize = 20;
 /// The default stall interval. Only a longer one is reported.
 const USUAL: Duration = Duration::from_secs(30);
 
-/// About how old the presence of a live worker may be. Workers update it every 5 s.
+/// About how old the presence of a live worker may be. A worker updates it every 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
 /// What was read for a [`RecoveryStatus`].
@@ -359,7 +359,7 @@ fn outlook(
     if !is_watched && !knows_workers {
         reasons.push("cannot see which workers watch the task: their cluster node is unreachable".to_owned());
     } else if !is_watched {
-        // A worker updates its presence every 5 s, and reports its watch from the second update on.
+        // A worker updates its presence every 5 s. The second update is the first one with its watch.
         let none = "no worker watches the task: wait 10 s if one has just started, or Redis has just come back; else start one";
         let by_hand = format!(", or run `heartline recover sweep -t {}`", report.task);
         reasons.push(format!("{none}{}", if is_any_held { &by_hand } else { "" }));
@@ -412,7 +412,7 @@ impl Situation<'_> {
             let what = format!("{worker} has not reported its presence for a while, and may have stopped watching");
             return (what, None);
         }
-        // If it last reported an older epoch, it began to watch this one with a heartbeat after the epoch began.
+        // If it last reported an older epoch, it has watched this one since its first heartbeat in it.
         let begins = if watch.epoch == part.epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
         let due = begins.checked_add(watch.interval).unwrap_or(begins);
         if self.ago(due) > watch.interval.max(LATEST_WORD) {
@@ -425,7 +425,7 @@ impl Situation<'_> {
         let is_snapshot = part.candidates == 0;
         let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
         let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| self.ago(*at) < watch.interval);
-        let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(self.ago(at))));
+        let broken = broken.map(|(cause, at)| format!("; its watch broke {} ago: {cause}", span(self.ago(at))));
         let does = if is_snapshot { "may take the next snapshot" } else { "may resolve jobs that stay silent" };
         let left = ends.duration_since(as_of).unwrap_or_default();
         (format!("{worker} {does} in {}{}", span(left), broken.unwrap_or_default()), Some(at))
@@ -446,7 +446,7 @@ impl Situation<'_> {
         let falls = if is.is_empty() {
             ""
         } else {
-            ": it shrinks at the snapshot after the next at the latest, unless a live worker requests as much"
+            ": it shrinks at the second snapshot from now at the latest, unless a live worker requests as much"
         };
         Some(format!("the stall interval is {}, requested by {asker}{is}{falls}", span(interval)))
     }

@@ -1,4 +1,4 @@
-//! A sweep for a person: it watches for an interval as a worker does, then resolves jobs that stayed silent.
+//! A sweep on request: it watches for an interval as a worker does, then resolves jobs that stayed silent.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const PATIENCE: u32 = 5;
 /// The shortest time before a watch gives up.
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Nothing is decided without the options of the task.
+/// The error if the server lost the options of the task: without them it cannot decide about jobs.
 pub(super) fn undeclared() -> Error {
     let what = "the server has lost the options of the task: start a worker, which declares them";
     Error::Unsupported { what: what.to_owned() }
@@ -37,7 +37,7 @@ pub(super) struct Resolution {
     pub(super) is_complete: bool,
 }
 
-/// A sweep for a person: it watches for an interval as a worker does, then resolves jobs that stayed silent.
+/// A sweep that a person requests: it watches for an interval as a worker does, then resolves jobs that stayed silent.
 pub(super) struct SweepByHand<'a> {
     watch: Watch<'a>,
     own: WorkerId,
@@ -45,7 +45,7 @@ pub(super) struct SweepByHand<'a> {
     /// Only these jobs; all silent ones if empty.
     ids: Vec<String>,
     found: &'a mut Resolution,
-    /// How many jobs were resolved before.
+    /// How many jobs earlier calls resolved.
     decided: usize,
     pub(super) witness: Witness,
     epoch: u64,
@@ -58,7 +58,7 @@ pub(super) struct SweepByHand<'a> {
     batch: usize,
     may_watch_again: bool,
     pub(super) failure: Option<Error>,
-    /// Whether a call got no answer. It may have been carried out.
+    /// Whether a call got no answer, although it may have been carried out.
     is_unanswered: bool,
 }
 
@@ -138,7 +138,7 @@ impl<'a> SweepByHand<'a> {
                 if !e.is_outage() {
                     return Err(e);
                 }
-                // The call may have been carried out. Then this process itself has changed the epoch.
+                // If the call was carried out, this process itself has changed the epoch.
                 self.is_unanswered = true;
                 self.failure = Some(e);
                 Ok(false)
@@ -185,7 +185,7 @@ impl<'a> SweepByHand<'a> {
 pub(super) struct Watch<'a> {
     inspector: &'a Inspector,
     pub(super) keys: &'a TaskKeys,
-    /// The connection, and the primary epoch of the primary that it leads to.
+    /// The connection, and the primary epoch of its primary.
     conn: Option<(OwnConnection, u64)>,
     /// The line of the connection that carried its calls.
     line: Option<u64>,
@@ -236,7 +236,7 @@ impl<'a> Watch<'a> {
             let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
             let before = std::mem::replace(&mut self.line, line.number_for(key));
             if before.is_some() && before != self.line {
-                // The watch so far was over another server.
+                // The watch so far was with another server.
                 self.conn = Some((conn, primary_epoch));
                 return Err(Error::primary_changed());
             }

@@ -26,8 +26,8 @@ pub struct TaskReport {
     pub as_of: SystemTime,
     /// How many jobs are in each state.
     pub counts: TaskCounts,
-    /// The longest wait among the first jobs of the lists and the first due delayed job. Later jobs may have waited longer, for example
-    /// after a recovered one. `None` if no job waits or is due.
+    /// The longest wait among the first jobs of the lists and the first due delayed job. Jobs further back may have waited longer, for
+    /// example if a recovered job is in front of them. `None` if no job waits or is due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
     /// Delayed jobs that are due. A worker moves them to their lists when it claims.
@@ -35,29 +35,29 @@ pub struct TaskReport {
     /// When the first delayed job is due.
     #[serde(rename = "next_due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_due_at: Option<SystemTime>,
-    /// Jobs dispatched since the task exists. See [`TaskReport::rates_since`] for the rate.
+    /// Jobs dispatched since the task was created. See [`TaskReport::rates_since`] for the rate.
     pub dispatched: u64,
-    /// Jobs that ended since the task exists: completed, failed or cancelled.
+    /// Jobs that ended since the task was created: completed, failed or cancelled.
     pub ended: u64,
-    /// Jobs that failed since the task exists.
+    /// Jobs that failed since the task was created.
     pub failed: u64,
-    /// Stalls of all jobs since the task exists.
+    /// Stalls of all jobs since the task was created.
     pub stalled: u64,
-    /// When it was found that the server had lost the data of the task, if it has. Jobs of before are gone, and their workers report
-    /// outcomes in vain. `None` if the jobs are still there.
+    /// When a worker found that the server had lost the data of the task, if it has. Jobs from before are gone, and
+    /// outcomes that workers report for them are rejected. `None` if the jobs are still there.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
-    /// When it was found that the server had lost the options and counters of the task, but not its jobs. A pause is lost, too.
+    /// When a worker found that the server had lost the options and counters of the task, but not its jobs. A pause is lost, too.
     #[serde(rename = "options_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub options_lost_at: Option<SystemTime>,
-    /// Jobs removed since the task exists because their payload was lost.
+    /// Jobs removed since the task was created because their payload was lost.
     pub lost_payloads: u64,
     /// When the last of them was removed.
     #[serde(rename = "payload_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub payload_lost_at: Option<SystemTime>,
-    /// Hooks (`on_complete`) that failed for good since the task exists. Their jobs ended without them.
+    /// Hooks (`on_complete`) that failed for good since the task was created. Their jobs ended without them.
     pub hooks_failed: u64,
-    /// Hooks that failed for good since the last 15 minutes without such a failure. 0 if none failed in the last 15 minutes.
+    /// Hooks that failed for good, with less than 15 minutes between one failure and the next. 0 if none failed in the last 15 minutes.
     pub hooks_failed_in_a_row: u64,
     /// When the first of those failed.
     #[serde(rename = "hooks_failing_since_ms", serialize_with = "ms_since_1970_where_known")]
@@ -75,16 +75,15 @@ pub struct TaskReport {
     /// When a run last completed.
     #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_completed_at: Option<SystemTime>,
-    /// How many jobs, stored or not, began to fail since a run completed or was snoozed. Jobs whose worker died count if they failed or
-    /// are retried for that reason, and so do jobs that expired. When a person removes the last failed job, only unfinished jobs remain
-    /// counted.
+    /// How many jobs, stored or not, began to fail since a run completed or was snoozed. Expired jobs count, and so do jobs that failed
+    /// or are retried because their worker died. When a person removes the last failed job, only unfinished jobs remain counted.
     pub failed_since_completed: u64,
     /// When a run last failed.
     #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_failed_at: Option<SystemTime>,
-    /// How many runs were interrupted, because their worker stopped or died, since a run completed or was snoozed.
+    /// How many runs broke off, because their worker stopped or died, since a run completed or was snoozed.
     pub broken_off_since_completed: u64,
-    /// When a run was last interrupted.
+    /// When a run last broke off.
     #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_broken_off_at: Option<SystemTime>,
     /// Stored jobs that completed in the last 5 minutes.
@@ -98,7 +97,7 @@ pub struct TaskReport {
     pub audited: Option<TaskAudit>,
     /// The options in force.
     pub options: EffectiveOptions,
-    /// How many live workers work it, including stopping ones.
+    /// How many live workers have the task, including stopping ones.
     pub live_workers: u64,
     /// Whether `live_workers` is complete. In a cluster, the node with the list of workers or with a presence may be unreachable.
     pub knows_workers: bool,
@@ -150,8 +149,8 @@ pub struct TaskAudit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct EffectiveOptions {
-    /// Names and values as stored: `maxCount`, `heartbeat`, `keepFailed`, … `concurrency`, `attempts` and `timeoutMs` are those of the
-    /// worker that declared them. Each worker uses its own values of these. Empty if no worker has declared the task.
+    /// Names and values as stored: `maxCount`, `heartbeat`, `keepFailed`, … Each worker uses its own `concurrency`, `attempts` and
+    /// `timeoutMs`; these are the values of the worker that declared them. Empty if no worker has declared the task.
     pub values: BTreeMap<String, String>,
     /// The worker that declared them.
     pub declared_by: Option<WorkerId>,
@@ -179,12 +178,13 @@ pub struct PartitionReport {
     pub interval: Option<Duration>,
     /// The worker that requested it.
     pub asker: Option<WorkerId>,
-    /// Held jobs without a heartbeat since the snapshot. Directly after it these are all held jobs, see [`PartitionReport::heard_by`].
+    /// Held jobs without a heartbeat since the snapshot. Directly after a snapshot these are all held jobs, see
+    /// [`PartitionReport::heard_by`].
     pub candidates: u64,
     /// Held jobs with a heartbeat since the snapshot.
     pub heard: u64,
-    /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was since taken from its worker may
-    /// be counted until a later snapshot.
+    /// Held jobs that sweeps parked, because their phase waits longer or for a person. A job that was taken from its worker after that
+    /// may be counted until a later snapshot.
     pub parked: u64,
     /// How long its next job has waited or has been due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
@@ -253,7 +253,7 @@ impl fmt::Display for KeyConflict {
     }
 }
 
-/// Since when a job is in its state: the stored time, or the time in its id.
+/// Since when a job has been in its state: the stored time, or the time in its id.
 pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTime> {
     since_ms.map(at_ms).or_else(|| id.created_at())
 }

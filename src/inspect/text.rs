@@ -1,4 +1,4 @@
-//! Text for people, shared by the tools: escaped foreign text, counts, sizes and times.
+//! Formats text for people, shared by the tools: foreign text, counts, sizes and times.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 pub use crate::plural::many;
 use crate::unix_time::ms_of;
 
-/// Foreign text on one line of a terminal: control characters and those that change the direction of the text are escaped.
+/// Foreign text, safe to print on one line of a terminal. Escapes control characters and those that change the text direction.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
@@ -33,7 +33,7 @@ pub fn brief(text: &str, most: usize) -> String {
     told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A word quoted for a shell, as the last word of a command to paste.
+/// Quotes a word for a shell, as the last word of a command that a person pastes.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+,/=-".contains(c);
@@ -47,7 +47,7 @@ pub fn quoted(word: &str) -> String {
 /// The beginning of a command in a line.
 const COMMAND: &str = "`heartline ";
 
-/// The line with these options added to each command in it.
+/// Adds these options to each `heartline` command in the line.
 #[must_use]
 pub fn placed(line: &str, options: &str) -> String {
     if options.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{options} ")) }
@@ -65,7 +65,7 @@ pub fn chain(error: &dyn StdError) -> String {
     told
 }
 
-/// A word quoted for a shell, with any bytes.
+/// Quotes a word for a shell, even if it contains control characters.
 #[must_use]
 pub fn printed(word: &str) -> String {
     if !word.chars().any(char::is_control) {
@@ -133,7 +133,7 @@ pub fn exact(at: SystemTime, now: SystemTime) -> String {
 pub fn rfc3339(at: SystemTime) -> String {
     let ms = ms_of(at);
     let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
-    // Days since the first of March of the year 0, in cycles of 400 years.
+    // Days since March 1 of the year 0, in cycles of 400 years.
     let shifted = days + 719_468;
     let (cycle, of_cycle) = (shifted / 146_097, shifted % 146_097);
     let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Why a node of a workflow waits, in words.
+//! Says why a node of a workflow waits.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ pub(super) const COMPARED: &str = "two minutes, or later if more than 2,000 inst
 /// What is known of the workers of a task.
 #[derive(Clone, Copy)]
 pub(super) struct Worked {
-    /// Whether a live worker works the task.
+    /// Whether a live worker has the task.
     pub(super) is_worked: bool,
     /// Whether any worker is live. Each one advances workflows.
     pub(super) is_anybody: bool,
@@ -52,7 +52,7 @@ pub(super) struct NodeJob<'a> {
     /// The failure of its last run, if it is delayed.
     pub(super) failed: Option<&'a StoredError>,
     pub(super) to_send_since: Option<SystemTime>,
-    /// Since when the server refuses to update the workflow, if it does.
+    /// Since when the server has refused to update the workflow, if it does.
     pub(super) refused_since: Option<SystemTime>,
 }
 
@@ -119,7 +119,7 @@ fn ended(state: JobState) -> &'static str {
     }
 }
 
-/// ` for 12 s or longer: reason`. Empty within the first second.
+/// How long a step has waited and why, as ` for 12 s or longer: reason`. Empty within the first second.
 pub(super) fn for_so_long(since: SystemTime, is_anybody: bool, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
     if seconds == 0 {

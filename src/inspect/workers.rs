@@ -53,7 +53,7 @@ pub struct WorkerReport {
     pub stopped_at: Option<SystemTime>,
     /// Its death, if known.
     pub death: Option<WorkerDeath>,
-    /// How long handlers had blocked its runtime at its last report.
+    /// How long handlers had blocked its runtime when it last reported.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
     pub runtime_blocked: Option<Duration>,
     /// Its exclusive name, if it has one.
@@ -78,7 +78,7 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Whether it claims jobs and had a free slot for a job of this task at its last report.
+    /// Whether it claims jobs, and had a free slot for a job of this task when it last reported.
     #[must_use]
     pub fn has_room(&self, task: &str) -> bool {
         let held: u64 = self.tasks.iter().map(WorkerTask::taken).sum();
@@ -227,7 +227,7 @@ impl Inspector {
             Err(e) if e.is_outage() => Err(e),
             Err(e) => {
                 let seen = self.look(async |conn| self.store.last_seen(conn, worker).await).await?.unwrap_or(0);
-                // It may have any task.
+                // Its tasks are unknown: assume any task.
                 let names = self.task_names().await?;
                 let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
                 Ok(Some(WorkerReport { tasks, ..unreadable(worker, seen, now, &e) }))
@@ -281,12 +281,12 @@ fn unreadable(worker: &str, seen_ms: u64, now_ms: u64, e: &Error) -> WorkerRepor
 /// The report of a worker at `now_ms`, from its presence and when it was listed as seen.
 pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms: u64) -> WorkerReport {
     let text = |field: &str| presence.get(field).cloned().unwrap_or_default();
-    // The list and the presence are written one after the other. Use the later time.
+    // The list and the presence are written one after the other, so use the later time.
     let seen_ms = number(presence, "lastSeenAt").unwrap_or(0).max(seen_ms);
     let silent = Duration::from_millis(now_ms.saturating_sub(seen_ms));
     let stopped_at = number(presence, "stoppedAt").map(at_ms);
     let death = death_of(presence);
-    // A worker that came back has been seen since.
+    // A worker that was seen after its reported death has come back.
     let death = death.filter(|death| ms_of(death.at) >= seen_ms);
     let state = if stopped_at.is_some() || death.is_some() || silent > Duration::from_secs(3600) {
         WorkerState::Gone

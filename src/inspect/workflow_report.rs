@@ -36,22 +36,22 @@ pub struct WorkflowReport {
     pub unplaced: u64,
     /// Pending steps: nodes to send and dependents to visit. Usually none, or those of this moment.
     pub steps: u64,
-    /// The age of the oldest pending step, or for how long the server has refused to record ended jobs. Any worker retries steps older
-    /// than 10 s.
+    /// The age of the oldest pending step, or how long the server has refused to record ended jobs. Any worker retries steps older than
+    /// 10 s.
     #[serde(rename = "oldest_step_ms", serialize_with = "as_ms_where_known")]
     pub oldest_step: Option<Duration>,
     /// When a worker last checked it. One does so every 5 s.
     #[serde(rename = "looked_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub looked_at: Option<SystemTime>,
-    /// How often damaged data of it was found: a graph, a line, the state of a node. Usually a node or the instance then failed with
-    /// the code `corrupt`, or a subgraph was started again.
+    /// How often damaged data of it was found: a graph, a record, the state of a node. Usually the node or the instance then failed
+    /// with the code `corrupt`, or a subgraph was started again.
     pub corrupt: u64,
     /// When damaged data was last found.
     #[serde(rename = "corrupt_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub corrupt_at: Option<SystemTime>,
     /// The tasks of its nodes.
     pub tasks: Vec<String>,
-    /// Why it cannot continue, if so: its cluster node is unreachable, the Redis user lacks a permission, or a key has a foreign value.
+    /// Why it cannot continue, if so: its cluster node is unreachable, the Redis user lacks a permission, or a key has another type.
     /// The other fields may then be empty.
     pub fault: Option<String>,
     /// The kind of that error, if the server reported it.
@@ -95,7 +95,7 @@ pub struct InstanceRow {
     pub open: u64,
     /// Whether it opens no more nodes. It ends when the open ones have ended.
     pub is_stopping: bool,
-    /// Whether a node has failed, so that it fails, or is paused by its policy.
+    /// Whether a node has failed, so that the instance fails or its policy pauses it.
     pub is_broken: bool,
 }
 
@@ -131,8 +131,8 @@ pub struct InstanceReport {
     pub unfinished: u64,
     /// How many of those are open.
     pub open: u64,
-    /// The node that failed first, if that ended or paused the instance. `None` if a cancel or its deadline ended it. The message then
-    /// contains a node that failed before.
+    /// The node whose failure ended or paused the instance. `None` if a cancel or its deadline ended it. The message then names a node
+    /// that failed before.
     pub broken_by: Option<String>,
     /// The failure code of that node, or of the cancel or deadline.
     pub code: Option<String>,
@@ -218,8 +218,8 @@ pub struct RecoveredWorkflow {
     pub sent: u64,
     /// How many nodes were ended because their jobs were lost.
     pub synthesised: u64,
-    /// How many instances had lost their state. They are now paused, and a person resumes, retries or cancels them. Instances that
-    /// were stopping continue to stop. Subgraphs follow the instances that they belong to.
+    /// How many instances had lost their state. They are now paused until a person resumes, retries or cancels them. Instances that
+    /// were stopping continue to stop. Subgraphs follow the instances to which they belong.
     pub placed: u64,
     /// Why some work may be left, if so. It is safe to repeat the call.
     pub fault: Option<String>,

@@ -31,7 +31,7 @@ const PUT_OFF: Duration = Duration::from_secs(60);
 /// Updates of a workflow that were refused are retried every 5 s, well within this time.
 pub(super) const UNTOLD: Duration = Duration::from_secs(20);
 
-/// The most rows of a page, and the most reads for it. Instances that run as nodes take rows of a read and are left out.
+/// The most rows of a page, and the most reads for it. A read also returns instances that run as nodes, which the page leaves out.
 const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
 
@@ -59,7 +59,7 @@ impl Inspector {
         };
         let sizes = sizes.await;
         let is_hidden = sizes.as_ref().is_err_and(|e| e.is_outage() || e.is_denied());
-        // A key of another type stops every script of the workflow.
+        // Every script of the workflow fails at a key of another type.
         let foreign: Vec<KeyConflict> = match is_hidden {
             true => Vec::new(),
             false => {
@@ -76,8 +76,8 @@ impl Inspector {
         };
         let sizes = sizes.unwrap_or_default();
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
-        // A postponed step has the time of its next try in the outbox, so use when it was first postponed. An end that could not be
-        // recorded is in the outbox of its task.
+        // The outbox has the time of the next try of a postponed step, so use the time when it was first postponed. An end that
+        // could not be recorded is in the outbox of its task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
         let untold_ms = lately_since(untold, UNTOLD, now_ms);
         let oldest_ms = oldest_ms.map_or(untold_ms, |ms| Some(since_ms.map_or(ms, |since_ms| ms.min(since_ms))));
@@ -185,13 +185,13 @@ impl Inspector {
         RecoveredWorkflow { workflow, told, sent, synthesised, placed, fault }
     }
 
-    /// Records jobs of this table that have just ended in their workflows. If that fails, a worker does it later.
+    /// Reports jobs of this table that have just ended to their workflows. If that fails, a worker does it later.
     pub(super) fn move_workflows<'a>(&'a self, table: &'a Arc<TaskKeys>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let progress = WorkflowProgress::new(Arc::clone(&self.store));
             let told = tokio::time::timeout(RESPONSE_TIMEOUT, progress.look_at(table, Duration::ZERO)).await;
             if let Err(e) = told.unwrap_or_else(|_| Err(Error::timed_out())) {
-                tracing::debug!(task = table.task(), error = %e.chain(), "could not record ended jobs in their workflows; a worker retries");
+                tracing::debug!(task = table.task(), error = %e.chain(), "could not report ended jobs to their workflows; a worker retries");
             }
         })
     }
@@ -202,7 +202,7 @@ impl Inspector {
     }
 }
 
-/// The first of two times, if the last one is recent.
+/// The first of two times, if the second one is recent.
 pub(super) fn lately_since(times: Option<(u64, u64)>, lately: Duration, now_ms: u64) -> Option<u64> {
     let (since_ms, _) = times.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < lately.as_millis() as u64)?;
     Some(since_ms)

@@ -142,7 +142,7 @@ async fn actions_that_cannot_be_undone_ask_first() {
     assert!(asked.body.contains("a of export, which is cancelled."), "{asked:?}");
     site.app.inspector().retry("export", "a").await.unwrap();
     let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await;
-    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
+    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it changed meanwhile"), "{done:?}");
     assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
     assert!(fail.status == 400 && fail.body.contains("No worker holds it: it is waiting."), "{fail:?}");
@@ -164,12 +164,12 @@ async fn actions_that_cannot_be_undone_ask_first() {
     site.export.dispatch("other".into()).id("a").await.unwrap();
     let confirmed = [("dispatched", hidden(&asked, "dispatched")), ("confirmed", "yes")];
     let done = site.post("/act", &[&remove[..], &confirmed].concat()).await;
-    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
+    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it changed meanwhile"), "{done:?}");
 
     // A job that was shown as waiting and has ended since is not cancelled.
     site.app.inspector().cancel("export", "a", "").await.unwrap();
     let cancel = [("act", "cancel"), ("task", "export"), ("id", "a"), ("state", "waiting"), ("confirmed", "yes")];
-    assert!(site.post("/act", &cancel).await.body.contains("a: it moved meanwhile"));
+    assert!(site.post("/act", &cancel).await.body.contains("a: it changed meanwhile"));
     site.app.inspector().retry("export", "a").await.unwrap();
 
     let pause = site.post("/act", &[("act", "pause"), ("task", "export"), ("reason", "<b>full</b>")]).await;

@@ -295,8 +295,8 @@ async fn a_lost_connection_is_shown_as_the_cause_of_a_broken_watch() {
     line.refuse().await;
     until("all are closed", async || line.open() == 0).await;
     line.accept().await;
-    let broken = "; its watch was broken ";
-    until("its watch was broken", async || outlook().await.contains(broken)).await;
+    let broken = "; its watch broke ";
+    until("its watch broke", async || outlook().await.contains(broken)).await;
     let cause = " ago: connection_lost";
     let is_told = |text: &str| {
         let line = text.lines().find(|line| line.contains(&format!("{id} may ")) && line.contains(broken));

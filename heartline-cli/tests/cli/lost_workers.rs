@@ -328,7 +328,7 @@ async fn a_job_that_moves_while_a_question_waits_is_kept() {
     bench.run(&["jobs", "retry", "-t", "export", "a"]).await.ok();
     asked.say("y\n");
     asked.until("1 refused").await;
-    assert!(asked.shown().contains("it moved meanwhile"), "{}", asked.shown());
+    assert!(asked.shown().contains("it changed meanwhile"), "{}", asked.shown());
     assert_eq!(bench.export.counts().await.unwrap().waiting, 1);
 }
 

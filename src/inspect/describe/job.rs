@@ -1,4 +1,4 @@
-//! Jobs in words: their facts, why they failed, what an act and a repair did.
+//! Describes jobs: their facts, why they failed, and what an act or a repair did.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use super::super::page::JobRow;
 use super::super::text::{brief, exact, many, shown, span};
 use crate::job::state::JobState;
 
-/// The value that `heartline work` stores as progress of a job whose program it cannot start.
+/// `heartline work` stores this as the progress of a job whose program it cannot start.
 pub const PROGRAM_NOT_STARTED: &str = "program_not_started";
 
 /// The states of a job, in the order of its life.
@@ -86,7 +86,7 @@ pub struct CodeCount {
     /// When the last of them ended.
     #[serde(skip)]
     pub last_at: Option<SystemTime>,
-    /// Which one that is.
+    /// The id of that job.
     pub last_id: String,
     /// The beginning of its message.
     pub last_message: String,

@@ -1,4 +1,4 @@
-//! Jobs, tasks and workers in words, as the command line and the web page show them.
+//! Describes jobs, tasks, workers and workflows in words, for the command line and the web page.
 
 mod job;
 mod task;

@@ -1,4 +1,4 @@
-//! Tasks in words: their workers, options and stall detection.
+//! Describes tasks: their workers, options and stall detection.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use super::super::tasks::{PartitionReport, TaskReport};
 use super::super::text::{shown, span};
 use crate::options::validate::task_name;
 
-/// Whether every live worker should have sent a heartbeat since the last snapshot.
+/// Whether every live worker should have sent its heartbeats since the last snapshot by now.
 #[must_use]
 pub fn is_overdue(task: &TaskReport) -> bool {
     task.parts.iter().filter_map(|part| part.heard_by()).all(|by| by < task.as_of)

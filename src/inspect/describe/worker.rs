@@ -1,4 +1,4 @@
-//! Workers in words: their facts, state, heartbeats and watches.
+//! Describes workers: their facts, state, heartbeats and watches.
 
 use std::time::{Duration, SystemTime};
 
@@ -89,7 +89,7 @@ pub struct Beat {
     pub verdict: &'static str,
 }
 
-/// A worker updates its presence every 5 s: after this long, the update is late.
+/// A worker updates its presence every 5 s. After this long, the update is late.
 const LATEST_UPDATE: Duration = Duration::from_secs(7);
 
 /// The heartbeats of all workers that are not gone, those at risk first.
@@ -98,7 +98,7 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
     let mut beats = Vec::new();
     for worker in workers.into_iter().filter(|worker| worker.state != WorkerState::Gone) {
         let told = now.duration_since(worker.last_seen_at).unwrap_or_default();
-        // A live worker's figures are up to 5 s old; older ones say nothing about its heartbeats.
+        // The figures of a live worker are up to 5 s old. Older ones say nothing about its heartbeats.
         let is_told = told < LATEST_UPDATE;
         let as_of = if is_told { worker.last_seen_at } else { now };
         for its in &worker.tasks {
@@ -149,7 +149,7 @@ fn last_break(worker: &WorkerReport) -> Option<(&DetectorReport, String, SystemT
     broken.max_by_key(|(_, _, at)| *at)
 }
 
-/// Whether a break of its watch still keeps a live worker from recovering jobs.
+/// Whether the watch of a live worker broke so recently that it cannot recover jobs yet.
 #[must_use]
 pub fn is_watch_broken(worker: &WorkerReport, now: SystemTime) -> bool {
     worker.state.is_live() && last_break(worker).is_some_and(|(watch, ..)| !is_whole(watch, now))
@@ -163,7 +163,7 @@ pub fn watch_word(worker: &WorkerReport, now: SystemTime) -> String {
     if is_whole(watch, now) { format!("ok ({cause} {at})") } else { format!("broken {at}: {cause}") }
 }
 
-/// Whether a whole interval has passed since the last break.
+/// Whether a whole interval has passed since the watch last broke.
 fn is_whole(watch: &DetectorReport, now: SystemTime) -> bool {
     watch.broken_at.is_none_or(|at| now.duration_since(at).unwrap_or_default() >= watch.interval)
 }

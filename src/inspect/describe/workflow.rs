@@ -1,11 +1,11 @@
-//! Instances of workflows in words: their pause, and what to do about them.
+//! Describes instances of workflows: their pause, and what to do about them.
 
 use super::super::text::{exact, quoted, shown};
 use super::super::workflow_report::{InstanceReport, NodeReport};
 use crate::job::failure::codes;
 use crate::job::instance::{NodeState, WorkflowState};
 
-/// By whom, why and since when an instance is paused, if that is known.
+/// Who paused an instance, why and when, if known.
 #[must_use]
 pub fn paused(found: &InstanceReport) -> Option<String> {
     let pause = found.pause.as_ref()?;

@@ -763,7 +763,7 @@ async fn the_outlook_says_who_resolves_silent_jobs_when_or_why_not() {
     line.drop_connections();
     let broken = async || {
         let outlook = inspector.recovery_status(TASK).await.unwrap();
-        outlook.reasons.iter().any(|reason| reason.contains("its watch was broken")).then_some(outlook)
+        outlook.reasons.iter().any(|reason| reason.contains("its watch broke")).then_some(outlook)
     };
     let outlook = eventually("the break is reported", PATIENCE, broken).await;
     assert!(outlook.next_resolve_at.unwrap() > first, "the watch restarts: {outlook:?}");
@@ -791,7 +791,7 @@ async fn the_outlook_names_a_gone_worker_whose_long_interval_applies() {
     long.stop().await;
     let worker = test.start_worker(options(INTERVAL)).await;
     let reasons = told().await;
-    assert!(reasons.contains(&format!("{says}, which has stopped: it shrinks at the snapshot")), "{reasons}");
+    assert!(reasons.contains(&format!("{says}, which has stopped: it shrinks at the second snapshot")), "{reasons}");
     worker.stop().await;
 }
 
