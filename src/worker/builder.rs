@@ -57,7 +57,7 @@ impl Worker {
                 Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
                 Some(_) => {}
                 None => faults.add(
-                    "worker.only",
+                    "worker.tasks",
                     name,
                     "must be a task of this App with a handler",
                     "declare it with App::task first, or correct the name",
