@@ -226,7 +226,7 @@ impl Call {
     /// Continues with a higher number. Only a second driver with the same worker id could have used this one.
     fn renumber(&mut self) {
         let Call { task, line, number, .. } = self;
-        tracing::error!(task = %task.name, number = *number, "settle call superseded; retrying with a new sequence number");
+        tracing::error!(task = %task.name, number = *number, "another process reports under the id of this worker; repeating the call with a higher number");
         *number += 1_000;
         task.outbox.sent(*line, *number, &self.reports);
         if self.want.jobs > 0 {
@@ -267,7 +267,7 @@ impl Call {
         let is_closed = e.is_dropped() && answers.await;
         if self.closings.failed(is_closed) && self.worker.narrow.begin() {
             tracing::warn!(task = %self.task.name, error = %e.chain(),
-                "redis closes the connection during answers to claims; payloads are read one by one. Its client-output-buffer-limit may be too small");
+                "redis closes the connection during answers to claims, so payloads are now read one by one; the client-output-buffer-limit of redis may be too small");
         }
     }
 

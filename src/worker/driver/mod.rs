@@ -367,7 +367,7 @@ impl Driver {
         let is_late = |report: &&Report| settled.lost.contains(&report.fence) && report.outcome.ends_the_hold();
         for Report { id, fence, .. } in reports.iter().filter(is_late) {
             tracing::warn!(task = %self.task.name, job_id = %id, fence,
-                "an outcome came too late; the job had been taken from this worker");
+                "an outcome came too late; this worker had lost the job");
         }
         if !settled.taken.is_empty() {
             tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "jobs were cancelled, expired or requeued before they began");
