@@ -53,7 +53,7 @@ impl Worker {
         let mut faults = Faults::default();
         for name in names {
             match self.tasks.iter().find(|task| &*task.name == name) {
-                // Two drivers of one task would share call numbers.
+                // Keep each task once: two drivers of one task would share call numbers.
                 Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
                 Some(_) => {}
                 None => faults.add(
@@ -69,9 +69,9 @@ impl Worker {
         Ok(self)
     }
 
-    /// The most jobs that this worker runs at once, over all its tasks, which get free slots in turn. Jobs claimed
-    /// ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no limit other
-    /// than each task's own concurrency. 0 counts as 1.
+    /// The most jobs that this worker runs at a time. Its tasks get free slots in turn. Jobs claimed ahead
+    /// ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no limit other than each task's own
+    /// concurrency. 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
         self
@@ -83,12 +83,11 @@ impl Worker {
         self
     }
 
-    /// How long, and how many, gone workers stay listed by [`Inspector::workers`](crate::Inspector::workers): their
-    /// presence explains the stalls of their jobs. Every worker with the App's prefix applies its own setting. Defaults
-    /// to 7 days and 1,000 workers.
+    /// How many gone workers [`Inspector::workers`](crate::Inspector::workers) lists, and for how long: their presence explains the
+    /// stalls of their jobs. Every worker with the App's prefix applies its own setting. Defaults to 7 days and 1,000 workers.
     ///
-    /// The age is at least 60 s, counted from the worker's last sign of life. Every worker is kept for an hour whatever
-    /// the age, and for about 6 minutes whatever the count. An invalid setting is reported when the worker starts.
+    /// The age must be at least 60 s. It counts from the worker's last sign of life. Even with a smaller age, a worker is kept for an
+    /// hour; even above the count, for about 6 minutes. An invalid setting is reported when the worker starts.
     pub fn presence_retention(mut self, limit: RetentionLimit) -> Worker {
         self.presence_retention = limit;
         self

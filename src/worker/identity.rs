@@ -22,14 +22,13 @@ impl WorkerIdentity {
         WorkerIdentity(None)
     }
 
-    /// A name that one worker has at a time. A worker that starts with this name asks the earlier one to stop, as a
-    /// signal would, and begins when that one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced).
-    /// If the earlier one gives no sign of life within 7 s, the new one takes its jobs at once, on any host, and counts
-    /// a stall for each.
+    /// A name that one worker has at a time. A worker that starts with this name asks the earlier one to stop, as a signal would.
+    /// It begins when the earlier one has stopped with [`StopReason::Replaced`](crate::StopReason::Replaced). If the earlier one
+    /// gives no sign of life within 7 s, the new one takes its jobs at once, on any host, and counts a stall for each.
     ///
-    /// Use it only if something else, such as a StatefulSet or a systemd unit, ensures that there is one such process:
-    /// two that share a name take each other's jobs. A name is valid for all apps with one `prefix`, whatever their
-    /// tasks. 1 to 128 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
+    /// Use it only if something else, such as a StatefulSet or a systemd unit, ensures that there is one such process. Two
+    /// processes that share a name take each other's jobs. The name is exclusive among all apps with the same `prefix`, even if
+    /// their tasks differ. 1 to 128 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
     #[must_use]
     pub fn exclusive(name: impl Into<String>) -> WorkerIdentity {
         WorkerIdentity(Some(name.into()))

@@ -1,4 +1,4 @@
-//! The health of a worker, for probes: three clocks, and which loops are stuck.
+//! The health of a worker, for probes: whether its keeper, its runtime and its loops make progress.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -42,9 +42,9 @@ enum Watched {
     #[default]
     Starting,
     Runs(Weak<WorkerShared>, Vec<Weak<TaskRuntime>>),
-    /// With the part that ended before it was stopped, if one did.
+    /// It stopped. Holds the part that ended by itself, if one did.
     Stopped(Option<WorkerPart>),
-    /// It could not start, for this reason.
+    /// It could not start. Holds the reason.
     Failed(String),
 }
 
@@ -52,38 +52,36 @@ enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerHealth {
-    /// False only if a restart of the process would help. It stays true while Redis is unreachable. The causes of
-    /// false:
+    /// False only if a restart of the process would help. It stays true while Redis is unreachable. It is false if:
     ///
-    /// - the worker could not start, or a part of it ended or does nothing;
+    /// - the worker could not start, or a part of it ended or makes no progress;
     /// - handlers have blocked the runtime for two intervals;
     /// - jobs wait while runs that lost their jobs have held every slot of a task for two intervals.
     pub live: bool,
-    /// Whether the worker claims and reports. It is true if the worker runs, its last answered heartbeat is younger
-    /// than two thirds of an interval, and that was answered within a sixth of one.
+    /// Whether the worker claims and reports. It is true if the worker runs, its last answered heartbeat is younger than two thirds
+    /// of an interval, and the answer took at most a sixth of an interval.
     pub ready: bool,
-    /// The phase of its life.
+    /// Its phase.
     pub phase: WorkerPhase,
     /// Why it is not live or not ready, one sentence per reason. Empty if it is both.
     pub reasons: Vec<String>,
     /// How many jobs it holds.
     pub held: usize,
-    /// How long ago the last answered heartbeat was sent, for the task where that is longest ago. `None` before the
-    /// first one.
+    /// How long ago the last answered heartbeat was sent. With several tasks, the longest such time. `None` before the first one.
     #[serde(rename = "last_beat_ago_ms", serialize_with = "as_ms_where_known")]
     pub last_beat: Option<Duration>,
 }
 
-/// The phase of a worker's life.
+/// The phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerPhase {
-    /// It does not run yet, or waits for Redis.
+    /// It does not run yet, or waits for Redis to start.
     Starting,
     /// It claims jobs and runs them.
     Working,
-    /// It claims no more jobs, and lets its jobs end.
+    /// It claims no more jobs, and waits for its jobs to end.
     Stopping,
     /// It has stopped.
     Stopped,
@@ -98,7 +96,7 @@ names!(WorkerPhase, "phase", {
 
 impl WorkerMonitor {
     /// The current health. Makes no call to Redis and is cheap, so a probe may call it at any rate.
-    /// [Operating](crate::guide::operating) lists what makes a worker not live.
+    /// [Operating](crate::guide::operating) says when a worker is not live.
     #[must_use]
     pub fn health(&self) -> WorkerHealth {
         let stopped = |live, reason: String| {
@@ -200,7 +198,7 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
             slots_free: task.slots_held() < task.options.concurrency,
             waiting: task.counted.waiting.load(Ordering::Relaxed),
         };
-        if claims.stand_still() {
+        if claims.are_stuck() {
             let Claims { silent, waiting, .. } = claims;
             dead(format!("no claim was sent for the task {} for {silent:.1?}, while {waiting} jobs waited", task.name));
         }
@@ -233,10 +231,10 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
 
 /// The facts that show whether a claim loop works.
 struct Claims {
-    /// How long no claim was sent.
+    /// How long ago the last claim was sent.
     silent: Duration,
     interval: Duration,
-    /// A shorter silence does not count.
+    /// How long no claim must have been sent until that counts.
     least: Duration,
     /// Whether heartbeats are answered in time.
     beats: bool,
@@ -246,7 +244,7 @@ struct Claims {
 }
 
 impl Claims {
-    fn stand_still(&self) -> bool {
+    fn are_stuck(&self) -> bool {
         self.silent > cadence::silent_claims(self.interval).max(self.least)
             && self.beats
             && !self.is_paused
@@ -275,16 +273,16 @@ mod tests {
 
     #[test]
     fn a_claim_loop_is_stuck_only_if_its_silence_is_unexplained() {
-        assert!(silent(61).stand_still());
-        assert!(!silent(60).stand_still());
-        assert!(!Claims { beats: false, ..silent(61) }.stand_still());
-        assert!(!Claims { is_paused: true, ..silent(61) }.stand_still());
-        assert!(!Claims { slots_free: false, ..silent(61) }.stand_still());
-        assert!(!Claims { waiting: 0, ..silent(61) }.stand_still());
+        assert!(silent(61).are_stuck());
+        assert!(!silent(60).are_stuck());
+        assert!(!Claims { beats: false, ..silent(61) }.are_stuck());
+        assert!(!Claims { is_paused: true, ..silent(61) }.are_stuck());
+        assert!(!Claims { slots_free: false, ..silent(61) }.are_stuck());
+        assert!(!Claims { waiting: 0, ..silent(61) }.are_stuck());
         // For any interval.
         let second = Duration::from_secs(1);
-        assert!(!Claims { interval: second, ..silent(30) }.stand_still());
-        assert!(Claims { interval: second, ..silent(31) }.stand_still());
+        assert!(!Claims { interval: second, ..silent(30) }.are_stuck());
+        assert!(Claims { interval: second, ..silent(31) }.are_stuck());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::monitor::{WorkerHealth, WorkerMonitor};
 /// How many connections are open at a time. A further one replaces the oldest.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may last: it is for one request.
+/// How long a connection, which is for one request, may last.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers probes until it is dropped. Made by [`WorkerMonitor::serve`].
@@ -118,10 +118,10 @@ fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<Stri
     let status = |is_well| if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = |is_well, word: &str| if is_well { format!("{word}\n") } else { format!("not {word}\n") };
     let (status, kind, body) = match request.uri().path() {
-        _ if !asks => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "ask with GET\n".to_owned()),
+        _ if !asks => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n".to_owned()),
         "/live" => (status(health.live), "text/plain", word(health.live, "live")),
         "/ready" => (status(health.ready), "text/plain", word(health.ready, "ready")),
-        "/health" => (status(health.live), "application/json", told(health)),
+        "/health" => (status(health.live), "application/json", public_json(health)),
         _ => (StatusCode::NOT_FOUND, "text/plain", "/live, /ready, /health\n".to_owned()),
     };
     let mut response = Response::new(body);
@@ -132,8 +132,8 @@ fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<Stri
     response
 }
 
-/// The health as JSON, without details of the server that an error at the start may contain.
-fn told(mut health: WorkerHealth) -> String {
+/// The health as JSON. Leaves out the error of a failed start, which may contain details of the server.
+fn public_json(mut health: WorkerHealth) -> String {
     const START: &str = "the worker could not start";
     for reason in health.reasons.iter_mut().filter(|reason| reason.starts_with(START)) {
         *reason = format!("{START}: see its log");
@@ -151,7 +151,7 @@ mod tests {
         let monitor = WorkerMonitor::default();
         monitor.ended(&Err(Error::Unsupported { what: "redis.internal:6379".to_owned() }));
         assert!(format!("{:?}", monitor.health()).contains("redis.internal"));
-        let told = told(monitor.health());
-        assert!(told.contains("could not start: see its log") && !told.contains("redis.internal"), "{told}");
+        let shown = public_json(monitor.health());
+        assert!(shown.contains("could not start: see its log") && !shown.contains("redis.internal"), "{shown}");
     }
 }

@@ -25,7 +25,7 @@ use crate::runtime::identity;
 use crate::runtime::shared::{self, FAREWELL, WorkerShared};
 use crate::runtime::task::{Definition, TaskRuntime};
 
-/// A failover may take longer than a shorter interval.
+/// A stall interval below this may be shorter than a failover, so the worker warns.
 const OVER_FAILOVERS: Duration = Duration::from_secs(3);
 
 /// How many tasks or partitions are checked at a time at the start.
@@ -49,14 +49,15 @@ impl Worker {
     /// # Cancel safety
     /// As [`Worker::run_until`].
     pub async fn run_until_signal(self) -> Result<StopReason, Error> {
-        // Both listen to all signals from now on. A shutdown may also begin without a signal, when a part of the worker breaks.
-        let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
+        // Both receive every signal, so `second` skips the one that began the shutdown. A shutdown may also begin without a signal,
+        // when a part of the worker breaks.
+        let (mut first, mut second, has_signal) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
         let shutdown = async {
             first.next().await;
-            told.store(true, Ordering::SeqCst);
+            has_signal.store(true, Ordering::SeqCst);
         };
         let hurry = async {
-            if told.load(Ordering::SeqCst) {
+            if has_signal.load(Ordering::SeqCst) {
                 second.next().await;
             }
             second.next().await;
@@ -81,8 +82,8 @@ impl Worker {
     ///
     /// # Cancel safety
     /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A separate thread sends heartbeats
-    /// until they are gone, for at most the cancel grace and a second. It then records finished outcomes and requeues the rest, if the
-    /// process lives that long. Prefer to complete `shutdown`, which lets handlers finish.
+    /// until all handlers are gone, for at most the cancel grace and a second. It then records finished outcomes and requeues the other
+    /// jobs, if the process lives that long. Prefer to complete `shutdown`, which lets handlers finish.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         self.run_with(shutdown, std::future::pending()).await
     }
@@ -159,22 +160,23 @@ impl Worker {
         self.work(tasks, shutdown, hurry).await
     }
 
-    /// Checks the server and declares the tasks. Returns them, one for each partition, with the time of each declaration, ms by the
-    /// server's clock. It may be dropped at any time; `announced` says whether Redis knows of the worker.
+    /// Checks the server and declares the tasks. Returns one definition for each partition, with the time of its declaration, ms by the
+    /// server's clock. It may be dropped at any time. `announced` says whether Redis knows of the worker.
     async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
-        // Check all before declaring any: a start that is refused changes no task.
+        // Check all tasks before declaring any: a start that is refused must change none.
         let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task)).collect();
         stream::iter(checks).buffered(TOGETHER).try_collect::<()>().await?;
         announced.store(true, Ordering::SeqCst);
-        // Announce before the first claim: the jobs of a worker that is not listed would never be found.
+        // Announce the worker before its first claim: the death of a worker that is not listed is never found.
         if self.store.is_cluster() {
             self.store.call(async |conn| self.store.enlist(conn, self.id.as_str()).await).await?;
         }
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         facts.extend(self.identity.name().into_iter().flat_map(|name| self.named_facts(name)));
         match self.store.call(async |conn| self.store.announce(conn, self.id.as_str(), &facts).await).await {
-            // The keeper writes it again every 5 s. In a cluster, the node of the presence or of the boot's list may be unreachable.
+            // In a cluster, the node that has the presence, or the one that has the list of workers of this boot, may be unreachable.
+            // The keeper repeats the write every 5 s.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "a part of the presence could not be written; will retry");
             }
@@ -189,7 +191,7 @@ impl Worker {
         Ok(declared.into_iter().flatten().collect())
     }
 
-    /// Checks that this worker and its user at the server can work the task.
+    /// Checks that the task has the expected partitions, and that the user of this worker has all rights for it.
     async fn check_task(&self, task: &Definition) -> Result<(), Error> {
         let rights = self.store.call(async |conn| server::check_rights(conn, &task.keys).await);
         tokio::try_join!(self.check_partitions(task), rights).map(drop)
@@ -231,7 +233,7 @@ impl Worker {
         }
         let known = tables.parts();
         let declared = match self.declare_all(task).await {
-            // A producer has just set the number of partitions. A worker without the option uses it.
+            // A producer has just set the number of partitions. A worker without the option uses that number.
             Err(e) if !e.is_retryable() && task.options.partitions.is_none() => {
                 tables.refresh(&self.store).await?;
                 if tables.parts() == known {
@@ -259,7 +261,7 @@ impl Worker {
         stream::iter(declares).buffered(TOGETHER).try_collect().await
     }
 
-    /// Writes the options of a task or of a partition. Returns when that was.
+    /// Writes the options of a task or of a partition. Returns the time of that.
     async fn declare(&self, task: Definition) -> Result<(Definition, u64), Error> {
         let worker = self.id.as_str();
         let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;

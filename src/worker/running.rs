@@ -41,13 +41,13 @@ impl Worker {
     /// Outside of a tokio runtime.
     pub fn spawn(self) -> RunningWorker {
         let (id, monitor, stop) = (self.id().clone(), self.monitor(), Arc::new(Notify::new()));
-        let told = {
+        let shutdown = {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
         let named = id.clone();
         let worker = tokio::spawn(async move {
-            let ended = self.run_until(told).await;
+            let ended = self.run_until(shutdown).await;
             // The caller may not await the end of the worker, so log it.
             if let Err(e) = &ended {
                 tracing::error!(worker_id = %named, error = %e.chain(), "the worker ended with an error");
@@ -86,8 +86,8 @@ impl RunningWorker {
         self.ended().await
     }
 
-    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended. Returns the reason
-    /// once; the next call returns `Closed`.
+    /// Waits until the worker has stopped by itself, because it could not start or a part of it ended. Returns the reason once. The
+    /// next call returns `Closed`.
     ///
     /// # Errors
     /// As [`RunningWorker::stop`].

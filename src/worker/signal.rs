@@ -1,8 +1,8 @@
 //! The signals that stop a process.
 
-/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send. On
-/// Linux it also completes at SIGHUP, when the terminal is closed, unless SIGHUP is ignored, as under `nohup`. It
-/// listens from the call on, even if it is not polled; from then on none of these signals ends the process by itself.
+/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send. On Linux it also
+/// completes at SIGHUP, when the terminal is closed, unless SIGHUP is ignored, as under `nohup`. It listens from the call on, even
+/// if it is not polled. After the call none of these signals ends the process by itself.
 ///
 /// # Panics
 /// Outside of a tokio runtime with its I/O driver.
@@ -64,8 +64,8 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP, signal 1, would end the process. If it is ignored, the process should outlive its terminal, and
-/// listening would undo that. If this is unknown, do not listen.
+/// Whether SIGHUP, signal 1, would end the process. If SIGHUP is ignored, the process should outlive its terminal: to listen would
+/// undo that. If this is unknown, do not listen.
 #[cfg(unix)]
 fn hears_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -29,10 +29,10 @@ use crate::plural::many;
 pub enum StopReason {
     /// It was asked to stop, and every job that it held was recorded or requeued.
     Shutdown,
-    /// It was asked to stop, and these jobs could not be reported to Redis in time. The sweep of another worker finds
-    /// them and counts a stall for each.
+    /// It was asked to stop, and could not report these jobs to Redis in time. The sweep of another worker recovers them and counts a
+    /// stall for each.
     Unclean {
-        /// The jobs that were left. Empty if only a claim was left that Redis did not answer.
+        /// The jobs that were left. Empty if only a claim was left without an answer.
         left: Vec<JobId>,
     },
     /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)) and
@@ -46,7 +46,7 @@ pub enum StopReason {
     Broken {
         /// The part that ended.
         part: WorkerPart,
-        /// The jobs that it released: the sweep of another worker finds them and counts a stall for each.
+        /// The jobs that it left. The sweep of another worker recovers them and counts a stall for each.
         left: Vec<JobId>,
     },
 }
@@ -56,7 +56,7 @@ impl fmt::Display for StopReason {
         match self {
             StopReason::Shutdown => f.write_str("shut down"),
             StopReason::Unclean { left } if left.is_empty() => {
-                f.write_str("shut down, with a claim without an answer left to the sweep")
+                f.write_str("shut down; a claim got no answer, and the sweep recovers the jobs that it claimed")
             }
             StopReason::Unclean { left } => {
                 write!(f, "shut down, with {} left to the sweep", many(left.len() as u64, "job"))

@@ -24,13 +24,13 @@ use crate::runtime::identity;
 use crate::runtime::shared::{self, FAREWELL, KeeperEnd, WorkerShared};
 use crate::runtime::task::TaskRuntime;
 
-/// Everything that runs for a worker. If it is dropped before it has stopped, it stops all that it started and leaves
-/// the rest to the keeper. The fields are dropped in their order.
+/// Everything that runs for a worker. If it is dropped early, it stops all loops, and the keeper reports or requeues the jobs. The
+/// fields are dropped in their order.
 pub(super) struct Supervisor {
     loops: Loops,
     keeper_ended: oneshot::Receiver<()>,
     leaves_behind: LeavesBehind,
-    /// Tells the workflow runner that no driver has anything left to report.
+    /// Notifies the workflow runner, when dropped, that no driver has anything left to report.
     drivers_over: DropGuard,
     stops_all: DropGuard,
     worker: Arc<WorkerShared>,

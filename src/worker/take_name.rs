@@ -12,14 +12,14 @@ use crate::escape::Escaped;
 use crate::options::validate;
 use crate::runtime::death_proof::DeathProof;
 
-/// A live worker gives a sign within this time after it was asked to stop. Its keeper answers a hint at once; without
-/// the hint, the presence that it writes every 5 s is the sign.
+/// A live worker gives a sign of life within this time after it was asked to stop. Its keeper answers a hint at once. If the hint is
+/// lost, the sign is the presence, which it writes every 5 s.
 const SIGN: Duration = Duration::from_secs(7);
 
 /// A live worker reads the request within this time, even if the hint did not reach it.
 const READS: Duration = Duration::from_secs(10);
 
-/// How often its presence is read: before and after it has given a sign of life.
+/// The pause between reads of its presence: before it has given a sign of life, and afterwards.
 const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 
 /// The presence of a worker.
@@ -32,8 +32,8 @@ impl Worker {
         [("name".to_owned(), name.to_owned()), ("longestShutdown".to_owned(), longest)]
     }
 
-    /// Takes the name, and the jobs of the worker that had it before, in our tasks and in those that its presence
-    /// names. A live worker is asked to stop, and waited for.
+    /// Takes the name, and the jobs of the worker that had it, in our tasks and in those that its presence names. If that worker is
+    /// alive, first asks it to stop and waits.
     pub(super) async fn take_name(&self, name: &str) -> Result<(), Error> {
         let own = self.id.as_str();
         let before = self.store.call(async |conn| self.store.take_name(conn, name, own).await).await?;
@@ -45,7 +45,7 @@ impl Worker {
                 match self.take_jobs(task, worker, word).await {
                     Ok(taken) => jobs += taken,
                     Err(e) if e.is_retryable() => return Err(e),
-                    // This may be a task that this worker does not work, and must not keep it from starting.
+                    // This worker may not have the task, so the error must not keep it from starting.
                     Err(e) => {
                         tracing::warn!(task, worker = %Escaped(worker), error = %e.chain(),
                             "jobs of the worker that had the name could not be taken; the sweep recovers them");
@@ -69,16 +69,16 @@ impl Worker {
         self.store.call(async |conn| self.store.presence(conn, worker).await).await
     }
 
-    /// The tasks in the worker's presence; ours if it has no presence any more.
+    /// The tasks in the worker's presence. Our own if it has no presence any more.
     fn tasks_of<'a>(&'a self, said: &'a Presence) -> Vec<&'a str> {
         let of_ours = || self.tasks.iter().map(|task| &*task.name).collect();
         let names: Vec<&str> = said.get("tasks").map_or_else(of_ours, |names| names.split_whitespace().collect());
         names.into_iter().filter(|name| validate::task_name(name).is_ok()).collect()
     }
 
-    /// Asks the worker that had the name to stop, as a signal would. Waits while it is alive, until its grace is over.
-    /// Returns how its jobs are taken: `Proof`, which counts a stall, if it gives no sign of life; `Replaced` if it is
-    /// alive and still holds jobs after its grace; `None` if it has stopped and holds nothing.
+    /// Asks the worker that had the name to stop, as a signal would. While it is alive, waits until its grace is over. Returns how to
+    /// take its jobs: as `Proof`, which counts a stall, if it gives no sign of life; as `Replaced` if it is alive and still holds jobs
+    /// after its grace. `None` if it has stopped and holds nothing.
     async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Option<TakeReason<'static>>, Error> {
         if has_stopped(said) {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Worker {
         let Some(keys) = tables.first() else { return Ok(Some(TakeReason::Proof)) };
         match self.store.call(async |conn| self.store.ask_to_stop(conn, worker, self.id.as_str(), keys).await).await {
             Err(e) if e.is_retryable() => return Err(e),
-            // The request may have been written, and the worker may still read it.
+            // The request may have been written anyway, and the worker may read it.
             Err(e) => {
                 tracing::debug!(worker = %Escaped(worker), error = %e.chain(), "a worker could not be asked to stop")
             }

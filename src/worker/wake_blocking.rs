@@ -39,7 +39,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     }
 }
 
-/// Waits until the next connection is due, and wakes all idle tasks: a marker may have been lost with the earlier one.
+/// Waits until the next connection is due, and wakes all idle tasks: a marker may have been lost with the earlier connection.
 async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duration) {
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
@@ -56,7 +56,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
     own.disarm();
     let mut conn = worker.store.dedicated(Role::Wake, None).await?;
     let client = answered(wake_blocking::client_id(&mut conn)).await?;
-    // It is not blocked yet: this only checks the permission to unblock it later.
+    // The connection is not blocked yet. This only checks the permission to unblock it later.
     answered(wake_blocking::unblock(&mut conn, client)).await?;
     let changed = || async {
         tokio::select! {
@@ -107,8 +107,8 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
     }
 }
 
-/// Ends our own blocking call, over another connection, and repeats until it is over: the first call may arrive before
-/// the block. The block's answer is awaited, so that a marker in it is not lost.
+/// Ends our own blocking call over another connection. Repeats that, since the first request may arrive before the blocking call. The
+/// caller awaits the answer to the blocking call, so that a marker in it is not lost.
 async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     loop {
         store.call(async |conn| wake_blocking::unblock(conn, client).await).await?;
@@ -116,7 +116,7 @@ async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     }
 }
 
-/// A server that is frozen or gone must not hold a call forever.
+/// Limits the time of a call: a server that is frozen or gone must not hold it forever.
 async fn answered<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(BLOCK * 3, call).await.map_err(|_| Error::timed_out())?
 }

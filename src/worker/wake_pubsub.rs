@@ -74,7 +74,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
             });
         }
     }
-    // Markers that were taken but not used by a driver are returned for other workers.
+    // Return markers that no driver used, for other workers.
     while let Some((task, is_taken)) = takes.next().await {
         if is_taken {
             returns.push(subscriptions.put_back(task));
@@ -102,8 +102,8 @@ impl WakeSubscriptions {
         self.tasks.iter().filter(is_there).map(|task| task.index).collect()
     }
 
-    /// Tries to take the marker of the task. If the result is unknown, returns true: the driver then looks for work
-    /// itself.
+    /// Tries to take the marker of the task. Returns whether it did. If that is unknown, returns true, so that the driver looks for
+    /// work itself.
     async fn take(&self, task: usize) -> (usize, bool) {
         let keys = &self.tasks[task].keys;
         let taken = self.worker.store.call(async |conn| wake_pubsub::take(conn, keys).await).await;

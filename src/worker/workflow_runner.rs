@@ -1,8 +1,8 @@
-//! The workflow runner of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and
-//! picks up workflows that another worker left unfinished.
+//! The workflow runner of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and continues
+//! workflows that another worker left unfinished.
 //!
-//! All its work is in an outbox first, and any worker that visits the workflow can repeat it. So the workflow runner does not
-//! wait for a call without an answer: a later visit repeats it.
+//! Each step is in an outbox first, and any worker that visits the workflow can repeat it. So the workflow runner does not wait for a
+//! call without an answer: a later visit repeats it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -23,14 +23,13 @@ use crate::workflow::progress::{Ended, WorkflowProgress};
 /// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A little less than [`LOOK`]: a visit that comes a millisecond too early must not be skipped.
+/// A workflow visited less than this ago is skipped. A little less than [`LOOK`], so that a visit may come a millisecond early.
 const LOOKED: Duration = Duration::from_millis(4500);
 
-/// How many workflows with a node on this worker it writes to the list of workflows again: the server may have lost
-/// only that list.
+/// How many workflows with a node on this worker it re-adds to the list of workflows, since the server may have lost only that list.
 const MOST_SEEN: usize = 1000;
 
-/// How many workflows are visited at a time, and for how long at most. The next visit continues.
+/// How many workflows are visited at a time, and for how long at most. The next visit continues the work.
 const LOOKS: usize = 4;
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
@@ -60,7 +59,7 @@ struct Errands {
 /// The result of a call of the workflow runner.
 enum Done {
     /// The nodes that were reported to the workflow, and what follows from them.
-    Told(String, Option<(Vec<Ended>, Advanced)>),
+    Reported(String, Option<(Vec<Ended>, Advanced)>),
     Followed,
     Asked(String, Vec<Ask>, Advanced),
     Looked(String),
@@ -76,7 +75,7 @@ struct WorkflowRunner {
     calls: JoinSet<Done>,
     /// Workflows to visit.
     turns: Vec<String>,
-    /// There may be more of them.
+    /// Whether there may be more workflows to visit.
     more_turns: bool,
     /// Workflows that are being visited.
     looking: HashSet<String>,
@@ -180,7 +179,7 @@ impl WorkflowRunner {
         }
         self.more_turns = false;
         let worker = Arc::clone(&self.worker);
-        // A worker without workflow nodes needs no permission for them.
+        // A worker without workflow nodes needs no permission for workflows.
         let is_used = !self.seen.0.is_empty();
         let mut listed = Vec::new();
         if self.seen.1.elapsed() >= self.worker.store.timings.relist {
@@ -216,11 +215,11 @@ impl WorkflowRunner {
             Err(_) => return,
         };
         match done {
-            Done::Told(name, told) => {
+            Done::Reported(name, reported) => {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.tells = false;
                 }
-                if let Some((ended, advanced)) = told {
+                if let Some((ended, advanced)) = reported {
                     self.follow(name, ended, advanced);
                 }
             }

@@ -1,7 +1,7 @@
 //! Jobs that the worker holds and does not run yet: claimed ahead, or begun early and waiting for a slot.
 //!
-//! A job that was claimed ahead begins in Redis with a settle call. If runs are short compared with a round trip, some
-//! jobs begin early, so that a free slot does not wait for that call.
+//! A settle call begins a job that was claimed ahead. If runs are short compared with a round trip, some jobs begin early, so
+//! that a free slot does not wait for that call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,8 @@ pub(super) struct NotBegun {
 }
 
 impl NotBegun {
-    /// Whether it may begin early. A crash counts a stall for a job that has begun early, and that stall must not end
-    /// it. A job that has stalled before must not risk the next stall. A job that may expire must begin only when it
-    /// can run.
+    /// Whether it may begin early. If the worker crashes, a job that has begun gets a stall, which must not end it. So a job that
+    /// has stalled before does not begin early. A job that may expire begins only when it can run.
     fn may_begin_early(&self) -> bool {
         self.own.options.max_count > 0 && self.job.stalled_count == 0 && !self.job.expires
     }
@@ -37,7 +36,7 @@ pub(super) struct Ahead {
     claimed: BTreeMap<u64, NotBegun>,
     /// Begun in Redis, waiting for a slot.
     begun: BTreeMap<u64, NotBegun>,
-    /// In a call that begins them or reverts that.
+    /// In a call that begins them, or that reverts their begin.
     moving: BTreeMap<u64, NotBegun>,
     /// The size of all payloads.
     bytes: usize,
@@ -62,7 +61,7 @@ impl Ahead {
         self.claimed.len()
     }
 
-    /// How many have begun, or are in a call that begins them or reverts that.
+    /// How many have begun, or are in a call that begins them or reverts their begin.
     pub(super) fn begun(&self) -> usize {
         self.begun.len() + self.moving.len()
     }
@@ -106,8 +105,8 @@ impl Ahead {
         reports
     }
 
-    /// Applies the answer to such a report. While the task is paused, nothing begins. Returns whether the job was to
-    /// begin in a slot and did not.
+    /// Applies the answer to a report that begins a job or reverts its begin. While the task is paused, no job begins. Returns
+    /// whether the job should have begun in a slot and did not.
     pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
         let Some(waiting) = self.moving.remove(&report.fence) else { return false };
         let was_to_begin = matches!(report.outcome, Disposition::Begin { .. });
@@ -127,20 +126,20 @@ impl Ahead {
         had_slot
     }
 
-    /// Fences of the jobs that match and are in no call.
+    /// The fences of the jobs that match and are in no call.
     pub(super) fn which(&self, is_so: impl Fn(&HeldJob) -> bool) -> Vec<u64> {
         let all = self.claimed.iter().chain(&self.begun);
         all.filter(|(_, waiting)| is_so(&waiting.held)).map(|(fence, _)| *fence).collect()
     }
 
-    /// Fences of the jobs that have begun last.
+    /// The fences of the jobs that began last.
     pub(super) fn last_begun(&self, count: usize) -> Vec<u64> {
         self.begun.keys().rev().take(count).copied().collect()
     }
 
-    /// How long jobs may still wait for a slot; `None` if none waits.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.patience())
+    /// How long jobs may still wait for a slot. `None` if no job waits.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.time_left())
     }
 }
 
@@ -173,7 +172,7 @@ impl Pace {
     /// How many jobs the slots finish in one round trip.
     pub(super) fn finished_in_a_round_trip(&self, slots: usize) -> usize {
         match self.run {
-            Some(run) if !self.patience().is_zero() => {
+            Some(run) if !self.time_left().is_zero() => {
                 let times = self.round_trip.as_nanos() / run.as_nanos().max(1);
                 usize::try_from(times).unwrap_or(usize::MAX).saturating_mul(slots)
             }
@@ -181,8 +180,8 @@ impl Pace {
         }
     }
 
-    /// Two round trips, less the time since a run began or ended.
-    fn patience(&self) -> Duration {
+    /// How long a job may still wait for a slot: two round trips from when a run last began or ended.
+    fn time_left(&self) -> Duration {
         let since = self.moved.map_or(Duration::ZERO, |moved| moved.elapsed());
         (self.round_trip * 2).saturating_sub(since)
     }

@@ -22,7 +22,7 @@ use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 use crate::stall::cadence;
 
-/// How incidents name the notes that are written before outcomes.
+/// The name in incidents for notes that are written before outcomes.
 const NOTES: &str = "notes/outcomes";
 
 /// How long Redis has to answer a small call after it closed a connection.
@@ -34,12 +34,12 @@ pub(super) struct Call {
     pub(super) line: usize,
     pub(super) number: u64,
     pub(super) want: Want,
-    /// `want`, or nothing once it is too late to claim.
+    /// What the last attempt asked for: `want`, or nothing if it was too late to claim.
     pub(super) asked: Want,
     pub(super) reports: Arc<Vec<Report>>,
     pub(super) sent: Moment,
     /// How long an attempt waits for its answer.
-    patience: Duration,
+    timeout: Duration,
     pauses: Pauses,
     /// Whether the notes before the outcomes were late once.
     notes_late: bool,
@@ -48,7 +48,7 @@ pub(super) struct Call {
     state: Arc<CallState>,
 }
 
-/// What a call under way tells its driver.
+/// What a call under way shares with its driver.
 #[derive(Debug, Default)]
 pub(super) struct CallState {
     /// Whether it has returned its slots, because its cluster node is unreachable and others should not wait for it.
@@ -80,8 +80,8 @@ impl Call {
         reports: Arc<Vec<Report>>,
         state: Arc<CallState>,
     ) -> Call {
-        // The reports are sent and the answer to a claim is received: allow for both.
-        let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
+        // Allow time for the reports to be sent, and for the answer to a claim to arrive.
+        let timeout = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
         let (sent, pauses) = (clock::now(), Pauses::until_answered());
         Call {
             task,
@@ -92,7 +92,7 @@ impl Call {
             asked: want,
             reports,
             sent,
-            patience,
+            timeout,
             pauses,
             notes_late: false,
             closings: Closings::default(),
@@ -155,16 +155,16 @@ impl Call {
                 self.gives_slots_back();
                 self.task.tally().repeated.add(1);
                 let pause = self.pauses.next();
-                self.tell(&e, connected, pause);
+                self.log_failure(&e, connected, pause);
                 tokio::time::sleep(pause).await;
             }
         }
     }
 
-    /// Writes the notes of the jobs before their outcomes, since afterwards the worker may not. Returns only an error that means an outage,
-    /// in which outcomes fail too. If the server refuses notes, or is late with them twice, the outcomes do not wait.
+    /// Writes the notes of the jobs before their outcomes: after the outcome, the worker no longer holds the job. Returns an error only
+    /// in an outage, in which outcomes fail too. If the server refuses notes, or is late with them twice, the outcomes do not wait.
     async fn write_notes(&mut self) -> Result<(), Error> {
-        let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else {
+        let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.timeout).await else {
             self.worker.answered(NOTES, self.task.of());
             return Ok(());
         };
@@ -190,9 +190,9 @@ impl Call {
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {
             return if self.line == LARGE_SEQUENCE {
-                apart(worker, task, self.patience, connected, call).await
+                apart(worker, task, self.timeout, connected, call).await
             } else {
-                worker.store.shared(self.patience, call).await
+                worker.store.shared(self.timeout, call).await
             };
         };
         let copied = async |conn: &mut OwnConnection| {
@@ -202,18 +202,18 @@ impl Call {
             task.copied(acked, copies.replicas, reports.len());
             Ok(answer)
         };
-        let time = self.patience + copies.within;
+        let time = self.timeout + copies.within;
         if self.line == LARGE_SEQUENCE {
             apart(worker, task, time, connected, copied).await
         } else {
-            // Both calls of a task may wait for this connection in turn.
+            // Both call sequences of a task use this connection in turn.
             let line = task.replicated.get_or_init(|| worker.store.connection(Role::Replicated));
             line.call(time + copies.within, copied).await
         }
     }
 
     /// Returns the slots while a cluster node is unreachable or refuses the call, so that tasks on other nodes can use them. When the
-    /// answer comes, its jobs begin as far as slots are free, and the rest is requeued. A call with a large outcome has no slots.
+    /// answer comes, its jobs begin as far as slots are free, and the others are requeued. A call with a large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_SEQUENCE;
@@ -223,7 +223,7 @@ impl Call {
         }
     }
 
-    /// Continues with a higher number. Only a second driver with the same worker id could have used this one.
+    /// Continues with a higher number. Only a second process with the same worker id can have used this one.
     fn renumber(&mut self) {
         let Call { task, line, number, .. } = self;
         tracing::error!(task = %task.name, number = *number, "another process reports under the id of this worker; repeating the call with a higher number");
@@ -238,10 +238,10 @@ impl Call {
     fn learn(&mut self, e: &Error, connected: bool) {
         if e.is_late() {
             // Large values on a slow link need more time.
-            self.patience = doubled(self.patience);
+            self.timeout = doubled(self.timeout);
         } else if self.line == LARGE_SEQUENCE {
-            // A server that finds a value too large closes the connection each time while it receives the value. It
-            // sends an error only if the connection allows that.
+            // A server that finds a value too large closes the connection each time it receives the value. Its error arrives only
+            // sometimes.
             let is_closed = connected && (e.is_too_large() || e.is_broken());
             if self.closings.failed(is_closed) || is_closed && e.is_too_large() {
                 let task = &self.task.name;
@@ -252,9 +252,8 @@ impl Call {
         }
     }
 
-    /// Requests small answers to claims if the connection closes during each answer to this claim, and the server
-    /// answers a small call each time. Its output buffer is then too small for the answer, and no later job would be
-    /// claimed.
+    /// Requests small answers to claims if the connection closes during each answer to this claim, although the server answers a
+    /// small call each time. The output buffer of the server is then too small for the answer, and no later job would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
         let is_claim = self.line != LARGE_SEQUENCE && self.want.jobs > 0;
         if !is_claim || self.worker.narrow.is_on() {
@@ -271,9 +270,9 @@ impl Call {
         }
     }
 
-    fn tell(&self, e: &Error, connected: bool, pause: Duration) {
+    fn log_failure(&self, e: &Error, connected: bool, pause: Duration) {
         let (task, part) = (&self.task.name, PARTS[self.line]);
-        // A large value may be late, or end in a closed connection, while the server answers.
+        // While a server works, a large value may still be late, or end in a closed connection.
         let is_unreachable = e.is_outage() && !(self.line == LARGE_SEQUENCE && connected);
         self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_unreachable));
         tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; will retry");

@@ -16,14 +16,14 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::workflow_queue::Notice;
 use crate::worker::runner::{self, Own};
 
-/// How long the worker that took the marker has to claim before the one with the spare marker checks.
+/// How long the worker that took the marker has time to claim. Then the worker with the spare marker checks.
 const SPARE_LOOK: Duration = Duration::from_millis(500);
 
-/// After this many requeues in a row, log a warning that the job never begins.
+/// After this many requeues in a row, the driver warns that the job never begins.
 const REQUEUED_OFTEN: u32 = 3;
 
 impl Driver {
-    /// Decides which jobs begin with the next call, and how many it claims. Takes slots of the worker-wide cap for those that begin.
+    /// Decides which jobs begin with the next call, and how many jobs it claims. Takes slots of the worker's cap for jobs that begin.
     pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
         if self.stop.is_some() {
             return (Vec::new(), Want::NONE);
@@ -33,20 +33,20 @@ impl Driver {
             self.look_at = self.look_at.min(clock::now().after(SPARE_LOOK));
         }
         self.hungry |= woken || clock::now() >= self.look_at;
-        // A slot that a call has just returned must not be used for the same node again.
+        // A slot that a call has just returned must not go to the same unreachable node again.
         let is_unreachable = self.is_unreachable();
         let may_claim = self.task.beats_are_fresh() && !is_unreachable && (self.hungry || !self.pending.is_empty());
         let looks = may_claim || self.ahead.claimed() > 0 && !is_unreachable;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, early) = (self.room(), self.early(slots));
-        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise they would wait for as long as jobs keep coming.
+        // Waiting hooks take precedence over jobs that were claimed ahead. Otherwise hooks would wait for as long as jobs keep coming.
         let hooks_first = may_claim && self.hooks_left;
         self.hooks_left &= slots == 0;
         let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, early) };
         let slots_left = slots.saturating_sub(begins.len());
         let early_left = (slots + early).saturating_sub(begins.len().max(slots));
         let mut want = Want::NONE;
-        // Jobs that were claimed ahead come first.
+        // Begin jobs that were claimed ahead before claiming others.
         if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
             want = Want { jobs: slots_left, begin: slots_left, with_slot: slots_left, ..Want::NONE };
         } else if may_claim {
@@ -80,8 +80,8 @@ impl Driver {
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
     }
 
-    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun. So pending outcomes
-    /// must show that jobs run soon, and one stall must not end a job, by our options and those of the newest worker.
+    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun. So no job begins
+    /// early unless pending outcomes show that it will run soon, and both our options and those of the newest worker allow a stall.
     fn early(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
@@ -100,7 +100,7 @@ impl Driver {
         self.busy.len() >= self.task.options.concurrency
     }
 
-    /// Takes up to `wanted` slots of the worker's cap; if there is none, takes a place in the queue.
+    /// Takes up to `wanted` slots of the worker's cap. If there is none, takes a place in the queue for one.
     pub(super) fn take_slots(&mut self, wanted: usize) -> usize {
         let granted = usize::from(std::mem::take(&mut self.granted));
         let taken = granted.min(wanted) + self.slots().take(wanted.saturating_sub(granted));
@@ -113,8 +113,8 @@ impl Driver {
         taken
     }
 
-    /// Slots that are free. A slot is used by a run, by a call under way, or by an outcome that the next call cannot
-    /// carry: such an outcome takes as much memory as a run.
+    /// How many slots are free. A run uses a slot, and so does a call under way. So does an outcome that the next call cannot carry,
+    /// since it takes as much memory as a run.
     pub(super) fn free_slots(&self) -> usize {
         self.task.options.concurrency.saturating_sub(self.occupied())
     }
@@ -138,13 +138,13 @@ impl Driver {
             let news = Arc::clone(&self.worker.news);
             let held =
                 Arc::new(HeldJob::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
-            // Its handler begins later: once the payload is read, or once its workflow answers.
+            // Its handler begins later: after the payload is read, or after its workflow has answered.
             let waits = matches!(job.payload, Payload::Apart(_)) || NodeId::of(&job.id).is_some();
             if self.task.options.prefetch > 0 || waits {
                 held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));
-            if let Some(recovery) = job.recovery.as_ref().filter(|told| told.requeued_count >= REQUEUED_OFTEN) {
+            if let Some(recovery) = job.recovery.as_ref().filter(|last| last.requeued_count >= REQUEUED_OFTEN) {
                 let (task, times) = (&self.task.name, recovery.requeued_count);
                 tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead repeatedly and never began");
             }
@@ -163,10 +163,10 @@ impl Driver {
         starting.into_iter().for_each(|job| self.spawn(job));
     }
 
-    /// Runs jobs that have begun, as many as there are free slots.
+    /// Runs jobs that have begun, as far as slots are free.
     pub(super) fn run_next(&mut self) {
         if self.ahead.claimed() > 0 {
-            // Do not keep a cancelled or lost job waiting for a long run. A running handler may also be waiting for one of these jobs.
+            // Do not let a cancelled or lost job wait for a long run. A running handler may also wait for the result of one of these jobs.
             let clogged = self.worker.clogged.load(Ordering::SeqCst);
             self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
@@ -175,13 +175,13 @@ impl Driver {
         {
             self.spawn(next);
         }
-        if self.is_full() && self.ahead.patience().is_some_and(|left| left.is_zero()) {
+        if self.is_full() && self.ahead.time_left().is_some_and(|left| left.is_zero()) {
             // Running jobs take longer than estimated, so undo the early begins.
             self.pending.extend(self.ahead.unstart());
         }
     }
 
-    /// Requeues jobs that have begun and have no slot any more, the last ones first.
+    /// Requeues as many jobs that have begun as slots are owed, the last ones first.
     pub(super) fn hand_back_owed(&mut self) {
         if self.owed > 0 {
             let last = self.ahead.last_begun(self.owed);
@@ -217,8 +217,8 @@ impl Driver {
         }
     }
 
-    /// Passes on the ends of workflow nodes, so that their workflows advance at once.
-    pub(super) fn tell_workflows(&self, reports: &[Report], settled: &Settled) {
+    /// Passes the ends of workflow nodes to the workflow runner, so that their workflows advance at once.
+    pub(super) fn notify_workflows(&self, reports: &[Report], settled: &Settled) {
         let mut look = false;
         for report in reports.iter().filter(|report| report.id.is_of_workflow() && report.outcome.ends_the_hold()) {
             if settled.lost.contains(&report.fence) {
@@ -246,7 +246,7 @@ impl Driver {
         }
     }
 
-    /// Applies the answer to these reports: removes jobs that are no longer held, and moves jobs that begin or whose begin was reverted.
+    /// Applies the answer to these reports. Removes jobs that are no longer held. Moves jobs that began, or whose begin was reverted.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
         if self.task.options.prefetch == 0 {
             return self.task.held.remove(reports.iter().map(|report| report.fence));

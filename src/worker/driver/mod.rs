@@ -43,7 +43,7 @@ use crate::runtime::permits::TaskPermits;
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 
-/// How often an idle task looks for work without a marker: the worker that took it may have died.
+/// How often an idle task looks for work without a marker. The worker that took the marker may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The same for one of `parts` partitions. Together the partitions are checked at most about 4 times a second.
@@ -51,13 +51,13 @@ fn look_again(parts: u32) -> Duration {
     LOOK_AGAIN.max(Duration::from_secs(1) * parts / 4)
 }
 
-/// How long no job begins early after Redis has answered that none may.
+/// After Redis has answered that no job may begin early, none does for this long.
 const NONE_EARLY: Duration = Duration::from_secs(30);
 
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
-/// How long an idle worker that stops waits for Redis to answer at all.
+/// How long an idle worker that stops waits for any answer of Redis.
 const ASKED_AT_END: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver {
@@ -66,7 +66,7 @@ pub(super) struct Driver {
     /// Where runs write their notes.
     note_store: Arc<NoteStore>,
     runs: JoinSet<()>,
-    /// Runs without a report yet, by fence. Each fills a slot.
+    /// Runs that have not reported yet, by fence. Each uses a slot.
     busy: HashMap<u64, JobId>,
     /// Jobs that are held and do not run yet.
     ahead: Ahead,
@@ -79,13 +79,14 @@ pub(super) struct Driver {
     hungry: bool,
     /// Whether there are due hooks that no worker has claimed, according to the last answer.
     hooks_left: bool,
-    /// Until when no job begins early: a worker that started later allows no stall.
+    /// Until then no job begins early, because a worker that started later allows no stall.
     none_early_until: Moment,
     /// A place in the queue for a slot of the worker's cap. It keeps one task from taking all slots again and again.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether that place has brought a slot.
     granted: bool,
-    /// Slots that calls returned while their node was unreachable, and did not get back. Slots that are returned next pay these back first.
+    /// Slots that calls returned while their node was unreachable, and could not take again when the answer came. The next slots
+    /// that become free pay for these first.
     owed: usize,
     /// Whether runs were spawned since the last wait.
     started: bool,
@@ -149,8 +150,8 @@ impl Driver {
         }
     }
 
-    /// Works until the shutdown is complete. Returns `None` if nothing is left, else the jobs that could not be
-    /// reported. That list may be empty: then a claim without an answer may have claimed jobs.
+    /// Works until the shutdown is complete. Returns `None` if nothing is left, else the jobs that could not be reported. If that
+    /// list is empty, a claim without an answer may have claimed jobs.
     pub(super) async fn run(mut self) -> Option<Vec<JobId>> {
         loop {
             self.collect().await;
@@ -175,8 +176,8 @@ impl Driver {
         }
     }
 
-    /// Whether Redis answers, although a claim has no answer yet: the jobs of the claim will be requeued when it comes.
-    /// A claim that is refused has claimed nothing.
+    /// Whether to wait for claims without an answer: Redis still answers, and their jobs are requeued when the answer comes. A
+    /// claim that is refused has claimed nothing.
     async fn waits_for_claims(&mut self) -> bool {
         if self.lines.iter().all(|line| line.wanted.is_none() || line.state.is_refused.load(Ordering::SeqCst)) {
             return false;
@@ -198,7 +199,7 @@ impl Driver {
         self.lines.iter().any(|line| line.state.is_unreachable.load(Ordering::SeqCst))
     }
 
-    /// Returns slots, those that are owed first.
+    /// Returns slots to the cap of the worker. First pays for those that are owed.
     fn give_back(&mut self, slots: usize) {
         let pays = slots.min(self.owed);
         self.owed -= pays;
@@ -229,11 +230,11 @@ impl Driver {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
         if self.worker.is_keeper_gone.load(Ordering::SeqCst) || self.worker.hurry.is_cancelled() {
-            // Heartbeats for these jobs have ended, or the user does not want to wait for them.
+            // The keeper no longer sends heartbeats for these jobs, or the user does not want to wait.
             stop.hurry(now);
         }
-        if now >= stop.grace && !stop.told {
-            stop.told = true;
+        if now >= stop.grace && !stop.has_cancelled {
+            stop.has_cancelled = true;
             self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
         }
         if now >= stop.cancel && !self.busy.is_empty() {
@@ -246,8 +247,8 @@ impl Driver {
         }
     }
 
-    /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it needs half a batch of
-    /// outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in order, so it uses one.
+    /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it needs half a batch
+    /// of outcomes, which would otherwise wait for the answer to the first call. A shutdown requeues in order, so it uses one sequence.
     fn send(&mut self) -> bool {
         if self.lines[LARGE_SEQUENCE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
@@ -264,7 +265,7 @@ impl Driver {
             return false;
         }
         let (begins, want) = self.plan();
-        // A worker that is full sends nothing, so it would not learn of a pause.
+        // A full worker sends nothing, so without this call it would not learn of a pause.
         let listens = self.ahead.claimed() > 0 && clock::now() >= self.heard_at.after(LOOK_AGAIN);
         if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 && !listens {
             return false;
@@ -318,8 +319,8 @@ impl Driver {
         if let Some(step) = self.stop.as_ref().and_then(|stop| stop.next_step(now)) {
             until = until.min(step);
         }
-        if let Some(patience) = self.ahead.patience().filter(|_| self.is_full()) {
-            until = until.min(patience);
+        if let Some(left) = self.ahead.time_left().filter(|_| self.is_full()) {
+            until = until.min(left);
         }
         let line_free = self.lines[..LARGE_SEQUENCE].iter().any(|line| line.wanted.is_none());
         let queued = &mut self.queued;
@@ -331,7 +332,7 @@ impl Driver {
         };
         self.task.outbox.exchange(&mut self.pending, &mut self.large);
         let answered = tokio::select! {
-            // Handle answers first; else a call that is ready to be sent would wait for the next round.
+            // Handle answers first: they may free a call sequence for the next call.
             biased;
             Some(answered) = self.calls.next() => Some(answered),
             () = granted => {
@@ -379,16 +380,16 @@ impl Driver {
         self.ahead.pace.answered(round_trip);
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
-        self.tell_workflows(&reports, &settled);
+        self.notify_workflows(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.give_back(want.begin.saturating_sub(begun));
         if want.jobs > 0 {
-            // An answer that was cut at its size limit also means that there is more.
+            // An answer that was cut at its size limit also means that more jobs wait.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
             self.hungry |= settled.claimed.len() >= asked.jobs || bytes > BATCH_BYTES / 2;
             self.look_at = clock::now().after(look_again(self.task.keys.parts()));
         }
-        // Even a call that claims nothing may have delayed the next due job.
+        // Even a call that claims nothing may have delayed a job that is due next.
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }

@@ -6,7 +6,7 @@ use crate::limits::LARGE;
 use crate::runtime::held_jobs::Flags;
 
 impl Driver {
-    /// Collects the outcomes that are ready. If they do not fill a batch, first lets runs that are about to end do so.
+    /// Collects the outcomes that are ready. If they do not fill a batch, first yields to runs that are about to end.
     pub(super) async fn collect(&mut self) {
         let mut seen = 0;
         loop {
@@ -20,7 +20,7 @@ impl Driver {
             self.task.outbox.exchange(&mut self.pending, &mut self.large);
         }
         for report in self.task.outbox.take() {
-            // The job was requeued because its handler did not stop. It has been reported already.
+            // The job was requeued because its handler did not stop, so it has been reported already.
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
@@ -40,8 +40,8 @@ impl Driver {
         while self.runs.try_join_next().is_some() {}
     }
 
-    /// The reports of the next call. Requeued jobs go youngest first: each call puts its jobs in front of those
-    /// requeued before, so that in the end the oldest is first.
+    /// The reports of the next call. Requeues are sent youngest first: each call puts its jobs in front of those requeued before,
+    /// so that in the end the oldest is first.
     pub(super) fn next_reports(&mut self) -> Vec<Report> {
         if self.stop.is_none() && !self.pending.iter().any(|report| matches!(report.outcome, Disposition::Requeue)) {
             let count = self.fitting(self.pending.iter());

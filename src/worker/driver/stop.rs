@@ -8,17 +8,17 @@ use crate::options::resolved::Resolved;
 use crate::stall::cadence::reporting_time;
 
 pub(super) struct Stop {
-    /// Until then, handlers may continue.
+    /// Handlers may continue until then.
     pub(super) grace: Moment,
-    /// When jobs that still run are requeued; their handlers were cancelled at the end of the grace.
+    /// When jobs that still run are requeued. Their handlers were cancelled at the end of the grace.
     pub(super) cancel: Moment,
-    /// When the shutdown ends; jobs that were not reported by then are left.
+    /// When the shutdown ends. Jobs that were not reported by then are left.
     pub(super) end: Moment,
-    /// The end if no job is held and only a claim waits for its answer. It is the end of the grace, or the usual
-    /// time-out of a call if that is later.
+    /// When the shutdown ends if no job is held and only a claim waits for its answer: the end of the grace, or the usual timeout
+    /// of a call if that is later.
     pub(super) idle_end: Moment,
     /// Whether the handlers were cancelled.
-    pub(super) told: bool,
+    pub(super) has_cancelled: bool,
 }
 
 impl Stop {
@@ -26,7 +26,7 @@ impl Stop {
         let grace = now.after(options.shutdown_grace);
         let cancel = grace.after(options.cancel_grace);
         let end = cancel.after(reporting_time(options.interval));
-        Stop { grace, cancel, end, idle_end: end.min(grace.max(now.after(RESPONSE_TIMEOUT))), told: false }
+        Stop { grace, cancel, end, idle_end: end.min(grace.max(now.after(RESPONSE_TIMEOUT))), has_cancelled: false }
     }
 
     pub(super) fn hurry(&mut self, now: Moment) {

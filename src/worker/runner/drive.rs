@@ -24,8 +24,7 @@ pub(super) enum HandlerEnd {
     Dropped,
 }
 
-/// Polls the handler or the hook until it ends, times out, or is still running when its grace after an interruption is
-/// over.
+/// Polls the handler or the hook until it ends or times out. After an interruption, polls it until its grace is over.
 pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>, options: &Resolved) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(Arc::clone(&held.waits), async { begin().await });
@@ -37,7 +36,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>
     };
     let at_deadline = async {
         held.wait_for(Flags::GIVE_UP).await;
-        // Another worker can hold the job only after the deadline: this run must be over by then.
+        // Another worker can hold the job after the deadline, so this run must be over by then.
         tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
     };
     let time_out = async {
@@ -49,7 +48,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>
             None => std::future::pending().await,
         }
     };
-    // `unconstrained`: a handler that uses up the budget of its task leaves none for these timers.
+    // `unconstrained`: otherwise a handler that uses up the budget of its tokio task would leave none for these timers.
     let ended = tokio::select! {
         biased;
         ended = &mut running => match ended {
@@ -60,7 +59,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>
         () = unconstrained(at_deadline) => HandlerEnd::Dropped,
         timeout = unconstrained(time_out) => HandlerEnd::TimedOut(timeout),
     };
-    // What the handler holds may panic when it is dropped. The outcome must survive that.
+    // A value of the handler may panic when it is dropped. The outcome must survive that.
     if let Err(panic) = panics::guarded(|| drop(running)) {
         tracing::warn!(job_id = %held.id, panic = %Escaped(&panic), "the handler panicked while it was dropped");
     }

@@ -21,21 +21,21 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
-/// Runs the hook once. `told` is the stored value or error; `runs` are the failed runs and the stalls of the handler.
+/// Runs the hook once. `stored_json` is the stored value or error. `runs` are the failed runs and the stalls of the handler.
 pub(super) async fn run(
     task: &TaskRuntime,
     held: &Arc<HeldJob>,
     context: Context,
     stored: StoredOutcome,
-    told: Vec<u8>,
+    stored_json: Vec<u8>,
     runs: (u32, u32),
     options: &Resolved,
 ) -> Disposition {
     let span = tracing::info_span!("hook", task = %task.name, job_id = %held.id, worker_id = %context.worker_id());
-    let outcome = outcome_of(&held.id, stored.state, told, runs);
+    let outcome = outcome_of(&held.id, stored.state, stored_json, runs);
     let ended = match &task.hook {
         Some(hook) => drive::drive(|| hook(context, outcome), held, options).instrument(span.clone()).await,
-        // A worker that claims hooks has one.
+        // Cannot happen: a worker that claims hooks has one.
         None => HandlerEnd::Dropped,
     };
     held.set(Flags::FINISHED);
@@ -48,11 +48,11 @@ pub(super) async fn run(
 }
 
 /// The outcome that the hook gets.
-fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u32, u32)) -> Outcome<Vec<u8>> {
+fn outcome_of(id: &JobId, state: JobState, stored_json: Vec<u8>, (failed, stalled): (u32, u32)) -> Outcome<Vec<u8>> {
     if state == JobState::Completed {
-        return Outcome::Completed(value_of(&told).to_vec());
+        return Outcome::Completed(value_of(&stored_json).to_vec());
     }
-    let error = StoredError::from_json(&String::from_utf8_lossy(&told));
+    let error = StoredError::from_json(&String::from_utf8_lossy(&stored_json));
     match state {
         JobState::Cancelled => Outcome::Cancelled { reason: error.message },
         _ => Outcome::Failed(Failure::new(id.clone(), error, failed, stalled)),

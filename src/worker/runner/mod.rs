@@ -3,11 +3,11 @@
 //! | step | from → to |
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
-//! | `closed` | a node of a workflow → whether the workflow still wants it |
-//! | `begin` | the claim → what handler, observer and log see of the run |
+//! | `closed` | a node of a workflow → whether the node is still open |
+//! | `begin` | the claim → the context for the handler, the observers and the log |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
-//! | [`hook`] | the same for a job whose outcome is stored: its hook runs, not its handler |
-//! | [`outcome`] | how it ended, and what interrupted it → the `Disposition`, for observers and the log |
+//! | [`hook`] | as `drive`, for a job whose outcome is stored: its hook runs, not its handler |
+//! | [`outcome`] | how the run ended, and what interrupted it → the `Disposition`, for observers and the log |
 //! | `run` | the outcome → the `Report` that settle carries |
 
 mod drive;
@@ -155,8 +155,8 @@ async fn run_once(
     (outcome, ran)
 }
 
-/// Asks the workflow of a node whether its run may begin, however long that takes; the job stays held meanwhile.
-/// Returns what to report if it may not. `None` if it may, or if the job belongs to no workflow.
+/// Asks the workflow of a node whether its run may begin, however long the answer takes. The job stays held meanwhile. Returns what
+/// to report if the run must not begin. `None` if it may, or if the job belongs to no workflow.
 async fn closed(worker: &WorkerShared, held: &HeldJob) -> Option<Disposition> {
     let node = NodeId::of(&held.id)?;
     tokio::select! {

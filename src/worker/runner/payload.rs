@@ -15,13 +15,13 @@ use crate::runtime::task::TaskRuntime;
 
 /// Why a run has no payload.
 pub(super) enum Missing {
-    /// The run must not begin any more.
+    /// The run must not begin.
     NotToBegin,
     /// The server does not send the payload, for this reason.
     Unreadable(String),
 }
 
-/// The payload, or for a hook the value or error: it came with the claim, or is read now from this column.
+/// The payload, or for a hook the value or error. If it did not come with the claim, it is read from this column.
 pub(super) async fn of(
     task: &TaskRuntime,
     worker: &WorkerShared,
@@ -45,7 +45,7 @@ async fn fetch(
     column: Key,
 ) -> Result<Vec<u8>, Missing> {
     let reading = async {
-        let (mut patience, mut closings, mut is_logged) = (response_time(bytes), Closings::default(), false);
+        let (mut timeout, mut closings, mut is_logged) = (response_time(bytes), Closings::default(), false);
         loop {
             // The semaphore is never closed.
             let turns = worker.large_reads(&task.keys);
@@ -55,7 +55,7 @@ async fn fetch(
                 let mut conn = worker.store.answering(Role::Shared, &task.keys).await?;
                 connected = true;
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
-                tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
+                tokio::time::timeout(timeout, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
             let e = match worker.store.steady(read).await {
                 // Without a payload the job no longer exists.
@@ -68,7 +68,7 @@ async fn fetch(
                 tracing::warn!(%task, %job_id, bytes, error = %e.chain(), "a large payload cannot be read; will retry");
             }
             if e.is_late() {
-                patience = doubled(patience);
+                timeout = doubled(timeout);
             }
             if closings.failed(connected && e.is_broken() && !e.is_late()) {
                 return Err(Missing::Unreadable(unreadable("payload", bytes, &e)));
