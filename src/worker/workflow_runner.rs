@@ -51,9 +51,9 @@ struct Errands {
     ended: VecDeque<Ended>,
     /// The size of `ended`.
     bytes: usize,
-    tells: bool,
+    is_reporting: bool,
     asks: Vec<Ask>,
-    asking: bool,
+    is_asking: bool,
 }
 
 /// The result of a call of the workflow runner.
@@ -112,7 +112,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
             _ = look.tick() => workflow_runner.take_turn(),
             () = over.cancelled() => {}
         }
-        workflow_runner.go_on();
+        workflow_runner.start_calls();
     }
     // Notices that the drivers left last.
     while let Ok(notice) = inbox.notices.try_recv() {
@@ -122,7 +122,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         loop {
             workflow_runner.turns.clear();
             workflow_runner.more_turns = false;
-            workflow_runner.go_on();
+            workflow_runner.start_calls();
             let Some(done) = workflow_runner.calls.join_next().await else { break };
             workflow_runner.done(done);
         }
@@ -197,7 +197,7 @@ impl WorkflowRunner {
             }
             let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
             if is_used {
-                heard(&worker, "turn", "the list of workflows", &taken);
+                record_answer(&worker, "turn", "the list of workflows", &taken);
             }
             let taken = taken.unwrap_or_else(|e| {
                 tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
@@ -217,7 +217,7 @@ impl WorkflowRunner {
         match done {
             Done::Reported(name, reported) => {
                 if let Some(own) = self.errands.get_mut(&name) {
-                    own.tells = false;
+                    own.is_reporting = false;
                 }
                 if let Some((ended, advanced)) = reported {
                     self.follow(name, ended, advanced);
@@ -226,7 +226,7 @@ impl WorkflowRunner {
             Done::Followed => self.following -= 1,
             Done::Asked(name, again, follows) => {
                 if let Some(own) = self.errands.get_mut(&name) {
-                    own.asking = false;
+                    own.is_asking = false;
                     own.asks.extend(again);
                 }
                 if !follows.is_empty() {
@@ -257,7 +257,7 @@ impl WorkflowRunner {
         let (progress, worker) = (Arc::clone(&self.progress), Arc::clone(&self.worker));
         self.calls.spawn(async move {
             let followed = progress.follow(&worker.store.workflow(&name), &ended, advanced).await;
-            heard(&worker, "follow", &name, &followed);
+            record_answer(&worker, "follow", &name, &followed);
             if let Err(e) = followed {
                 tracing::debug!(workflow = name, error = %e.chain(), "the next step of a workflow failed; a visit will retry");
             }
@@ -266,10 +266,10 @@ impl WorkflowRunner {
     }
 
     /// Starts the calls that are due, one of each kind per workflow.
-    fn go_on(&mut self) {
+    fn start_calls(&mut self) {
         for (name, own) in &mut self.errands {
-            if !own.asks.is_empty() && !own.asking {
-                own.asking = true;
+            if !own.asks.is_empty() && !own.is_asking {
+                own.is_asking = true;
                 let asks: Vec<Ask> = own.asks.drain(..own.asks.len().min(BATCH)).collect();
                 let (worker, name) = (Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
@@ -277,8 +277,8 @@ impl WorkflowRunner {
                     Done::Asked(name, again, follows)
                 });
             }
-            if !own.ended.is_empty() && !own.tells {
-                own.tells = true;
+            if !own.ended.is_empty() && !own.is_reporting {
+                own.is_reporting = true;
                 let (mut bytes, mut count) = (0, 0);
                 for ended in own.ended.iter().take(ENDS) {
                     bytes += ended.node.said.len();
@@ -291,19 +291,20 @@ impl WorkflowRunner {
                 own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
                 let (progress, worker, name) = (Arc::clone(&self.progress), Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
-                    let told = progress.tell(&worker.store.workflow(&name), &ended).await;
-                    heard(&worker, "advance", &name, &told);
-                    match told {
-                        Ok(advanced) => Done::Told(name, Some((ended, advanced))),
+                    let reported = progress.report(&worker.store.workflow(&name), &ended).await;
+                    record_answer(&worker, "advance", &name, &reported);
+                    match reported {
+                        Ok(advanced) => Done::Reported(name, Some((ended, advanced))),
                         Err(e) => {
                             tracing::debug!(workflow = name, error = %e.chain(), "ended nodes could not be reported to their workflow; will retry");
-                            Done::Told(name, None)
+                            Done::Reported(name, None)
                         }
                     }
                 });
             }
         }
-        self.errands.retain(|_, own| own.asking || own.tells || !own.asks.is_empty() || !own.ended.is_empty());
+        self.errands
+            .retain(|_, own| own.is_asking || own.is_reporting || !own.asks.is_empty() || !own.ended.is_empty());
         while self.looking.len() < LOOKS
             && let Some(name) = self.turns.pop()
         {
@@ -318,7 +319,7 @@ impl WorkflowRunner {
                 let looked = tokio::time::timeout(LONGEST_LOOK, progress.look(&name, grace)).await;
                 let looked = looked.unwrap_or_else(|_| Err(Error::timed_out()));
                 if is_used {
-                    heard(&worker, "look", &name, &looked);
+                    record_answer(&worker, "look", &name, &looked);
                 }
                 if let Err(e) = looked {
                     tracing::debug!(workflow = name, error = %e.chain(), "a visit to a workflow failed; will retry");
@@ -333,7 +334,7 @@ impl WorkflowRunner {
 }
 
 /// Records how a call for a workflow ended. Outages are not recorded: another worker may take over the workflow.
-fn heard<T>(worker: &WorkerShared, part: &'static str, name: &str, answer: &Result<T, Error>) {
+fn record_answer<T>(worker: &WorkerShared, part: &'static str, name: &str, answer: &Result<T, Error>) {
     match answer {
         Ok(_) => worker.answered(part, (0, name)),
         Err(e) if e.is_refusal() => {

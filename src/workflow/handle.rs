@@ -103,7 +103,7 @@ impl<T> WorkflowHandle<T> {
         };
         let page = progress.node_states(keys, &self.id, shape.nodes.len()).await?;
         let (run, states) = page.ok_or_else(|| self.not_found())?;
-        let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
+        let reports = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
             let state = NodeState::from_wire(said);
             // After a retry it is unknown in which run a node completed.
             let is_older = state == NodeState::Completed && run > 1;
@@ -111,7 +111,7 @@ impl<T> WorkflowHandle<T> {
             let job = (was_sent && !is_older).then(|| self.job(index, run));
             NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
-        let nodes = told.collect();
+        let nodes = reports.collect();
         Ok(WorkflowStatus { state: place, unfinished, open, nodes })
     }
 

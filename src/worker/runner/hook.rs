@@ -43,7 +43,7 @@ pub(super) async fn run(
     let ended = guarded(|| disposition(ended, held, failed, options, task));
     let ended = ended.unwrap_or_else(|panic| self::failed(codes::PANIC.to_owned(), panic, failed, None, options));
     // A log subscriber is user code too.
-    let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &ended)));
+    let _ = guarded(|| span.in_scope(|| log_run(&task.name, &held.id, &ended)));
     ended
 }
 
@@ -105,7 +105,7 @@ pub(super) fn failed(
 }
 
 /// Logs a failed run.
-pub(super) fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
+pub(super) fn log_run(task: &str, job_id: &JobId, disposition: &Disposition) {
     match disposition {
         Disposition::HookRetry { failed, delay, error } => {
             let StoredError { code, message } = error;

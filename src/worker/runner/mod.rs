@@ -150,7 +150,7 @@ async fn run_once(
     observed.end(&outcome, ran);
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {
         // A log subscriber is user code too.
-        let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
+        let _ = guarded(|| span.in_scope(|| outcome::log_run(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
 }
@@ -215,8 +215,8 @@ fn without_payload(
     };
     // A log subscriber is user code too.
     let _ = guarded(|| match hooked {
-        Some(_) => hook::tell(task, &held.id, &failed),
-        None => outcome::tell(task, &held.id, &failed, options),
+        Some(_) => hook::log_run(task, &held.id, &failed),
+        None => outcome::log_run(task, &held.id, &failed, options),
     });
     failed
 }

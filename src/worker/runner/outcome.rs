@@ -84,7 +84,7 @@ pub(super) fn failed(
 }
 
 /// Logs a failed run.
-pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &Resolved) {
+pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options: &Resolved) {
     let max_attempts = options.retry.max_attempts();
     match outcome {
         Disposition::Retry { attempt, delay, error } => {

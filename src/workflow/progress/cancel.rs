@@ -105,19 +105,19 @@ impl WorkflowProgress {
     /// Cancels jobs of one table.
     async fn cancel_at(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
         let named: Vec<Named> = nodes.iter().map(|node| Named::anywhere(node.job_id())).collect();
-        let told = self.store.call(async |conn| actions::cancel(conn, table, &named, REASON, "").await).await?;
+        let replies = self.store.call(async |conn| actions::cancel(conn, table, &named, REASON, "").await).await?;
         // If the node was never sent, the job here is of an earlier instance.
-        let has_ended = told.iter().any(|told| matches!(told, ActionReply::InState(state) if state.is_terminal()));
+        let has_ended = replies.iter().any(|reply| matches!(reply, ActionReply::InState(state) if state.is_terminal()));
         let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let said = cancelled().into_bytes();
         let ended: Vec<Ended> = nodes
             .iter()
-            .zip(told)
+            .zip(replies)
             .zip(stale)
-            .filter(|((_, told), stale)| matches!(told, ActionReply::Done | ActionReply::Unknown) || stale.is_some())
-            .map(|((id, told), _)| Ended {
+            .filter(|((_, reply), stale)| matches!(reply, ActionReply::Done | ActionReply::Unknown) || stale.is_some())
+            .map(|((id, reply), _)| Ended {
                 node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone() },
-                table: (told == ActionReply::Done).then(|| Arc::clone(table)),
+                table: (reply == ActionReply::Done).then(|| Arc::clone(table)),
             })
             .collect();
         if ended.is_empty() { Ok(()) } else { self.advance(keys, &ended).await }
@@ -128,7 +128,7 @@ impl WorkflowProgress {
         let child = node.child();
         match self.store.call(async |conn| control::cancel(conn, keys, &child, REASON).await).await? {
             Controlled::Stopping(run) => self.cancel_open(keys, &child, run).await,
-            Controlled::Ended(_, follows) => self.go_on(keys, follows).await,
+            Controlled::Ended(_, follows) => self.take_next_steps(keys, follows).await,
             Controlled::Unknown => {
                 let said = cancelled().into_bytes();
                 let node = EndedNode { id: node, end: NodeEnd::GraphCancelled, said };

@@ -81,7 +81,7 @@ impl WorkflowProgress {
             // These steps remove their own entry.
             ("v", _) => {
                 let entries = vec![entry.to_owned()];
-                return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
+                return self.take_next_steps(keys, Advanced { entries, sends: Vec::new() }).await;
             }
             ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
             ("r", Some((instance, _))) => {

@@ -35,7 +35,7 @@ const MANY: usize = 1000;
 const AWAY: Duration = Duration::from_secs(5);
 
 /// The counters of [`WorkflowProgress::tally`].
-const TOLD: usize = 0;
+const REPORTED: usize = 0;
 const SENT: usize = 1;
 const SYNTHESISED: usize = 2;
 const PLACED: usize = 3;
@@ -126,32 +126,32 @@ impl WorkflowProgress {
     }
 
     /// Reports ended nodes, all of one workflow. [`WorkflowProgress::follow`] does what follows.
-    pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
+    pub(crate) async fn report(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
-        let tell = async |conn: &mut _| advance::advance(conn, keys, &nodes).await;
-        let advanced = self.store.shared(response_time(bytes), tell).await?;
-        self.count(TOLD, nodes.len());
+        let call = async |conn: &mut _| advance::advance(conn, keys, &nodes).await;
+        let advanced = self.store.shared(response_time(bytes), call).await?;
+        self.count(REPORTED, nodes.len());
         Ok(advanced)
     }
 
     /// Removes reported nodes from the outboxes of their tasks, and sends the nodes that opened.
     pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
-        let ((), went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
-        went_on
+        let ((), stepped) = tokio::join!(self.clear_outboxes(ended), self.take_next_steps(keys, advanced));
+        stepped
     }
 
     /// Reports ended nodes and does what follows.
     async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
         for some in ended.chunks(ENDS) {
-            let advanced = self.tell(keys, some).await?;
+            let advanced = self.report(keys, some).await?;
             self.follow(keys, some, advanced).await?;
         }
         Ok(())
     }
 
     /// Removes reported nodes from the outboxes of their tasks. A node that remains is reported again.
-    async fn told(&self, ended: &[Ended]) {
+    async fn clear_outboxes(&self, ended: &[Ended]) {
         let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
         for Ended { node, table } in ended {
             let Some(table) = table else { continue };
@@ -161,16 +161,16 @@ impl WorkflowProgress {
                 None => tables.push((table, vec![id])),
             }
         }
-        let takes = tables.into_iter().map(|(table, ids)| async move {
+        let clears = tables.into_iter().map(|(table, ids)| async move {
             if let Err(e) = self.store.call(async |conn| outbox::done(conn, table, &ids).await).await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "reported jobs could not be removed from the outbox; they will be reported again");
             }
         });
-        join_all(takes).await;
+        join_all(clears).await;
     }
 
     /// Sends opened nodes, makes the remaining visits, and cancels open nodes of instances that stop.
-    pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
+    pub(crate) async fn take_next_steps(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
         let mut entries = VecDeque::from(advanced.entries);
         while let Some(entry) = entries.pop_front() {
@@ -194,7 +194,7 @@ impl WorkflowProgress {
         loop {
             let open = async |conn: &mut _| advance::open(conn, keys, instance, run).await;
             let (follows, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
-            self.go_on(keys, follows).await?;
+            self.take_next_steps(keys, follows).await?;
             if !more {
                 return Ok(());
             }

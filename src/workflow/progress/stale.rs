@@ -46,8 +46,8 @@ impl WorkflowProgress {
                 .unzip();
             while !left.is_empty() {
                 let call = async |conn: &mut _| actions::remove(conn, &table, &left, "").await;
-                let told = self.store.shared(response_time(BATCH_BYTES), call).await?;
-                let again = left.into_iter().zip(told).filter(|(_, told)| *told == ActionReply::Left);
+                let replies = self.store.shared(response_time(BATCH_BYTES), call).await?;
+                let again = left.into_iter().zip(replies).filter(|(_, reply)| *reply == ActionReply::Left);
                 left = again.map(|(job, _)| job).collect();
             }
             if stale.is_empty() {
