@@ -27,7 +27,7 @@ use crate::options::modes::Copies;
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 pub(super) const IN_FLIGHT: usize = 2;
 
-/// How many calls of one lane may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
+/// How many calls of one buffer may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// The jobs of a task that wait to be written.
@@ -54,7 +54,7 @@ struct BufferState {
 
 struct Queued {
     job: Arc<NewJob>,
-    patience: CallDeadline,
+    deadline: CallDeadline,
     /// Closed if the caller has given up.
     reply: oneshot::Sender<Result<bool, Error>>,
 }
@@ -74,14 +74,14 @@ impl AsRef<NewJob> for Queued {
 
 /// A running carrier. If it is dropped because the runtime of the App has ended, the callers of its jobs get an error.
 struct Carrying {
-    lane: Arc<DispatchBuffer>,
+    buffer: Arc<DispatchBuffer>,
     is_done: bool,
 }
 
 impl Drop for Carrying {
     fn drop(&mut self) {
         if !self.is_done {
-            let mut state = self.lane.state.lock();
+            let mut state = self.buffer.state.lock();
             state.is_carried = false;
             let left = std::mem::take(&mut state.queue);
             drop(state);
@@ -90,17 +90,17 @@ impl Drop for Carrying {
     }
 }
 
-/// The lone dispatch of a lane, until it is dropped.
+/// The lone dispatch of a buffer, until it is dropped.
 struct Alone<'a>(&'a DispatchBuffer);
 
 impl Alone<'_> {
     /// `None` if another lone call is under way, or jobs are queued.
-    fn go(lane: &DispatchBuffer) -> Option<Alone<'_>> {
-        if lane.alone.swap(true, Ordering::AcqRel) {
+    fn begin(buffer: &DispatchBuffer) -> Option<Alone<'_>> {
+        if buffer.alone.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let alone = Alone(lane);
-        (!lane.state.lock().is_carried).then_some(alone)
+        let alone = Alone(buffer);
+        (!buffer.state.lock().is_carried).then_some(alone)
     }
 }
 
@@ -134,21 +134,21 @@ impl DispatchBuffer {
     }
 
     /// The time limits of a call that is requested now and has this many bytes.
-    pub(super) fn patience(&self, bytes: usize) -> CallDeadline {
+    pub(super) fn deadline(&self, bytes: usize) -> CallDeadline {
         CallDeadline::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
 
     /// Writes a job. Returns whether it existed before.
     pub(super) async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<bool, Error> {
-        let patience = self.patience(job.payload.len());
+        let deadline = self.deadline(job.payload.len());
         let is_first = |existed: Vec<bool>| existed.first().copied().unwrap_or(false);
         let existed = if job.payload.len() > LARGE {
             self.write_large(job).await.map(is_first)
-        } else if let Some(_alone) = Alone::go(self) {
+        } else if let Some(_alone) = Alone::begin(self) {
             let one = std::slice::from_ref(&job);
-            repeated(patience, || self.write(one)).await.map(is_first)
+            repeated(deadline, || self.write(one)).await.map(is_first)
         } else {
-            self.join(job, patience).await
+            self.join(job, deadline).await
         };
         existed.map_err(|e| e.at(self.store.place()))
     }
@@ -172,13 +172,13 @@ impl DispatchBuffer {
                 let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
                 self.existed(self.store.shared(time, call).await?)?
             }
-            Some((copies, line)) => {
+            Some((copies, connection)) => {
                 let call = async |conn: &mut OwnConnection| {
                     let mut conn = replicated::at_primary(conn, &self.keys).await?;
                     self.write_copied(&mut conn, jobs, *copies).await
                 };
                 // Other calls may use this connection first.
-                line.call(time + copies.within * IN_FRONT, call).await?
+                connection.call(time + copies.within * IN_FRONT, call).await?
             }
         };
         self.store.register_once(self.keys.task()).await;
@@ -200,35 +200,35 @@ impl DispatchBuffer {
     /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large jobs may hold; its
     /// time limit begins with the permit. It runs in its own task: a future that is not polled must not block the permits.
     pub(super) async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
-        let lane = Arc::clone(self);
+        let buffer = Arc::clone(self);
         let write = async move {
-            let turn = lane.store.write_turns().take(lane.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
+            let turn = buffer.store.write_turns().take(buffer.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
             let bytes = job.payload.len();
             let time = Mutex::new(response_time(bytes));
             let attempt = || async {
                 let given = *time.lock();
-                lane.store.ready().await?;
+                buffer.store.ready().await?;
                 let write = async {
-                    let conn = lane.store.dedicated(Role::Shared, None).await?;
-                    let mut conn = replicated::at_primary(&conn, &lane.keys).await?;
+                    let conn = buffer.store.dedicated(Role::Shared, None).await?;
+                    let mut conn = replicated::at_primary(&conn, &buffer.keys).await?;
                     let write = async {
                         let one = std::slice::from_ref(&job);
-                        match &lane.copies {
-                            None => lane.existed(dispatch::dispatch(&mut conn, &lane.keys, one, &lane.all_keys).await?),
-                            Some((copies, _)) => lane.write_copied(&mut conn, one, *copies).await,
+                        match &buffer.copies {
+                            None => buffer.existed(dispatch::dispatch(&mut conn, &buffer.keys, one, &buffer.all_keys).await?),
+                            Some((copies, _)) => buffer.write_copied(&mut conn, one, *copies).await,
                         }
                     };
-                    let written = tokio::time::timeout(given + lane.within(), write).await;
+                    let written = tokio::time::timeout(given + buffer.within(), write).await;
                     written.unwrap_or_else(|_| Err(Error::late()))
                 };
-                let answer = lane.store.steady(write).await;
+                let answer = buffer.store.steady(write).await;
                 if answer.as_ref().is_err_and(Error::is_late) {
                     *time.lock() = doubled(given);
                 }
                 answer
             };
-            let existed = turn.hold(repeated(lane.patience(bytes), attempt)).await?;
-            lane.store.register_once(lane.keys.task()).await;
+            let existed = turn.hold(repeated(buffer.deadline(bytes), attempt)).await?;
+            buffer.store.register_once(buffer.keys.task()).await;
             Ok(existed)
         };
         self.store.runtime().run(write).await
@@ -238,16 +238,16 @@ impl DispatchBuffer {
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is not sent any more; a call that is under way may contain it.
-    async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: CallDeadline) -> Result<bool, Error> {
+    async fn join(self: &Arc<Self>, job: Arc<NewJob>, deadline: CallDeadline) -> Result<bool, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
             let mut state = self.state.lock();
-            state.queue.push_back(Queued { job, patience, reply });
+            state.queue.push_back(Queued { job, deadline, reply });
             !std::mem::replace(&mut state.is_carried, true)
         };
         if starts {
             // Do this without the lock: if no runtime is left, the carrier is dropped here.
-            let carrying = Carrying { lane: Arc::clone(self), is_done: false };
+            let carrying = Carrying { buffer: Arc::clone(self), is_done: false };
             let dropped = self.dropped.clone();
             self.store.runtime().spawn(async move {
                 dropped.run_until_cancelled(carrying.carry()).await;
@@ -278,7 +278,7 @@ impl DispatchBuffer {
         let is_over = {
             let (away, now) = (e.is_outage(), Instant::now());
             move |queued: &Queued| {
-                let CallDeadline { deadline, least } = queued.patience;
+                let CallDeadline { deadline, least } = queued.deadline;
                 !away || deadline <= now + least
             }
         };
@@ -302,16 +302,16 @@ impl Carrying {
     async fn carry(mut self) {
         // Yield, so that callers that were woken together join the queue together.
         tokio::task::yield_now().await;
-        while let Some(batch) = self.lane.take() {
+        while let Some(batch) = self.buffer.take() {
             // Each caller has its own time limit. This call uses that of the first caller, which has waited longest.
-            let patience = batch.first().map_or_else(|| self.lane.patience(0), |first| first.patience);
-            let (lane, jobs) = (&self.lane, &batch);
-            let answer = repeated(patience, || {
+            let deadline = batch.first().map_or_else(|| self.buffer.deadline(0), |first| first.deadline);
+            let (buffer, jobs) = (&self.buffer, &batch);
+            let answer = repeated(deadline, || {
                 // If a caller gave up, its job must not be sent.
                 let wanted = jobs.iter().enumerate().filter(|(_, queued)| !queued.reply.is_closed());
                 let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
                 async move {
-                    let written = if wanted.is_empty() { Vec::new() } else { lane.write(&wanted).await? };
+                    let written = if wanted.is_empty() { Vec::new() } else { buffer.write(&wanted).await? };
                     let mut existed = vec![None; jobs.len()];
                     places.iter().zip(written).for_each(|(at, was_there)| existed[*at] = Some(was_there));
                     Ok(existed)
@@ -324,7 +324,7 @@ impl Carrying {
                         queued.answer(Ok(existed));
                     });
                 }
-                Err(e) => self.lane.failed(batch, &e),
+                Err(e) => self.buffer.failed(batch, &e),
             }
         }
         self.is_done = true;

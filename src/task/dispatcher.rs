@@ -31,51 +31,51 @@ pub(crate) struct Dispatcher {
     /// How many partitions the task should have, if the options say so, and whether that was checked.
     wanted: Option<u32>,
     agreed: AtomicBool,
-    /// The lane of a task with one partition, for jobs that wait for no replicas.
-    lane: Arc<DispatchBuffer>,
-    /// The other lanes, by partition, number of partitions, number of replicas and time to wait for them.
-    others: Mutex<BTreeMap<LaneKey, Arc<DispatchBuffer>>>,
+    /// The buffer of a task with one partition, for jobs that wait for no replicas.
+    buffer: Arc<DispatchBuffer>,
+    /// The other buffers, by partition, number of partitions, number of replicas and time to wait for them.
+    others: Mutex<BTreeMap<BufferKey, Arc<DispatchBuffer>>>,
 }
 
-type LaneKey = (u32, u32, Option<Copies>);
+type BufferKey = (u32, u32, Option<Copies>);
 
 /// How often jobs are dispatched again because the number of partitions turned out to be different.
 const LAYOUTS: usize = 3;
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, tables: Arc<Tables>, wanted: Option<u32>) -> Dispatcher {
-        let lane = Arc::new(DispatchBuffer::new(store, Arc::clone(&tables), tables.first(), None));
-        Dispatcher { tables, wanted, agreed: AtomicBool::new(false), lane, others: Mutex::default() }
+        let buffer = Arc::new(DispatchBuffer::new(store, Arc::clone(&tables), tables.first(), None));
+        Dispatcher { tables, wanted, agreed: AtomicBool::new(false), buffer, others: Mutex::default() }
     }
 
-    /// The lane of a job, with the known partitions of the task.
-    fn lane(&self, id: &JobId, durability: Durability) -> Arc<DispatchBuffer> {
-        if durability.copies().is_none() && self.tables.parts() == 1 && self.lane.keys.parts() == 1 {
-            return Arc::clone(&self.lane);
+    /// The buffer of a job, with the known partitions of the task.
+    fn buffer(&self, id: &JobId, durability: Durability) -> Arc<DispatchBuffer> {
+        if durability.copies().is_none() && self.tables.parts() == 1 && self.buffer.keys.parts() == 1 {
+            return Arc::clone(&self.buffer);
         }
-        self.lane_to(self.tables.of(id.as_str()), durability)
+        self.buffer_to(self.tables.of(id.as_str()), durability)
     }
 
-    /// The lane to a table.
-    fn lane_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<DispatchBuffer> {
+    /// The buffer to a table.
+    fn buffer_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<DispatchBuffer> {
         let copies = durability.copies();
-        let mut lanes = self.others.lock();
-        let lane = lanes.entry((keys.parts(), keys.part(), copies)).or_insert_with(|| {
-            let (store, tables) = (Arc::clone(&self.lane.store), Arc::clone(&self.tables));
+        let mut buffers = self.others.lock();
+        let buffer = buffers.entry((keys.parts(), keys.part(), copies)).or_insert_with(|| {
+            let (store, tables) = (Arc::clone(&self.buffer.store), Arc::clone(&self.tables));
             Arc::new(DispatchBuffer::new(store, tables, keys, copies))
         });
-        Arc::clone(lane)
+        Arc::clone(buffer)
     }
 
     /// Makes sure, once, that the task has as many partitions as its options say.
     async fn agree(&self) -> Result<(), Error> {
         let Some(wanted) = self.wanted.filter(|_| !self.agreed.load(Ordering::Acquire)) else { return Ok(()) };
-        let store = &self.lane.store;
+        let store = &self.buffer.store;
         let agree = || async {
             store.ready().await?;
             self.tables.claim(store, wanted).await
         };
-        repeated(self.lane.patience(0), agree).await?;
+        repeated(self.buffer.deadline(0), agree).await?;
         self.agreed.store(true, Ordering::Release);
         Ok(())
     }
@@ -94,13 +94,13 @@ impl Dispatcher {
         self.agree().await?;
         let job = Arc::new(job);
         for _ in 1..LAYOUTS {
-            let lane = self.lane(&job.id, durability);
-            match lane.dispatch(Arc::clone(&job)).await {
-                Err(_) if lane.keys.parts() != self.tables.parts() => self.agree_again().await?,
+            let buffer = self.buffer(&job.id, durability);
+            match buffer.dispatch(Arc::clone(&job)).await {
+                Err(_) if buffer.keys.parts() != self.tables.parts() => self.agree_again().await?,
                 answer => return answer,
             }
         }
-        self.lane(&job.id, durability).dispatch(job).await
+        self.buffer(&job.id, durability).dispatch(job).await
     }
 
     /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it existed before.
@@ -134,12 +134,12 @@ impl Dispatcher {
         let is_alone = AtomicBool::new(false);
         let write = |(part, places): (usize, Vec<usize>)| {
             let durability = if is_alone.load(Ordering::Relaxed) { Durability::Memory } else { durability };
-            let lane = self.lane_to(Arc::clone(&tables[part]), durability);
+            let buffer = self.buffer_to(Arc::clone(&tables[part]), durability);
             async move {
                 let chunk: Vec<Arc<NewJob>> = places.iter().map(|at| Arc::clone(&jobs[*at])).collect();
                 let answer = match &chunk[..] {
-                    [job] if job.payload.len() > LARGE => lane.write_large(Arc::clone(job)).await,
-                    chunk => repeated(lane.patience(bytes_of(chunk)), || lane.write(chunk)).await,
+                    [job] if job.payload.len() > LARGE => buffer.write_large(Arc::clone(job)).await,
+                    chunk => repeated(buffer.deadline(bytes_of(chunk)), || buffer.write(chunk)).await,
                 };
                 (places, answer)
             }
@@ -183,8 +183,8 @@ impl Drop for Dispatcher {
     fn drop(&mut self) {
         // The caller of a dispatch keeps its dispatcher alive, so the callers of the jobs that are left have given up.
         let others = self.others.get_mut();
-        for lane in others.values().chain([&self.lane]) {
-            lane.dropped.cancel();
+        for buffer in others.values().chain([&self.buffer]) {
+            buffer.dropped.cancel();
         }
     }
 }
@@ -255,8 +255,8 @@ mod tests {
     #[tokio::test]
     async fn only_a_lost_connection_causes_a_repeat() {
         let mut calls = 0;
-        let patience = CallDeadline::new(Duration::from_secs(10), Instant::now(), 0);
-        let answer = repeated(patience, || {
+        let deadline = CallDeadline::new(Duration::from_secs(10), Instant::now(), 0);
+        let answer = repeated(deadline, || {
             calls += 1;
             let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             let answer = if calls < 3 { Err(classify("dispatch", away.into())) } else { Err(Error::Closed) };

@@ -252,11 +252,11 @@ impl<O> JobHandle<O> {
 
     async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<CancelOutcome, Error> {
         let store = &*self.task.store;
-        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
         let found = |told: &Vec<ActionReply>| told.iter().any(|told| *told != ActionReply::Unknown);
         let cancel = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
-            let reply = repeated(patience, || {
+            let reply = repeated(deadline, || {
                 let call = move |mut conn| async move {
                     let named = [Named::anywhere(self.id.clone())];
                     actions::cancel(&mut conn, keys, &named, reason, "").await

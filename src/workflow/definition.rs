@@ -242,7 +242,7 @@ impl<T> Start<T> {
         let WorkflowShared { keys, store, progress, .. } = &*shared;
         store.ready_in_time().await?;
         let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
-        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), instance.bytes());
+        let call_deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), instance.bytes());
         // List the workflow first, so that recovery knows the instance from its first write.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {
@@ -252,9 +252,9 @@ impl<T> Start<T> {
             };
             store.shared(response_time(0), list)
         };
-        repeated(patience, list).await?;
+        repeated(call_deadline, list).await?;
         let starter = Starter { store, keys, instance: &instance, durability };
-        let (started, copied) = starter.start(Some(patience.and(durability.time()))).await?;
+        let (started, copied) = starter.start(Some(call_deadline.and(durability.time()))).await?;
         let existed = match started {
             Started::Now(sends) => {
                 progress.send(keys, sends).await;

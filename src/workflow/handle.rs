@@ -241,13 +241,13 @@ impl<T> WorkflowHandle<T> {
 
     async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, progress, .. } = &*self.shared;
-        let patience = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let call_deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
         let found = |controlled: &Controlled| !matches!(controlled, Controlled::Unknown);
         let cancel = || {
             let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
             ask_copied(store, keys, durability, response_time(reason.len()), found, cancel)
         };
-        let (controlled, copied) = repeated(patience, cancel).await?;
+        let (controlled, copied) = repeated(call_deadline, cancel).await?;
         let state = match controlled {
             Controlled::Unknown => Err(self.not_found()),
             Controlled::Ended(place, _) => Ok(place),

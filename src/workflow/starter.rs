@@ -33,12 +33,12 @@ pub(super) struct Starter<'a> {
 }
 
 impl Starter<'_> {
-    /// Writes the instance. With `patience`, calls are repeated for as long as it lasts; without, none is.
-    pub(super) async fn start(&self, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
+    /// Writes the instance. With `call_deadline`, calls are repeated for as long as it lasts; without, none is.
+    pub(super) async fn start(&self, call_deadline: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
-            match self.begin(StartContent::Instance, patience).await? {
-                (Started::ShapeUnknown, _) => match self.begin(StartContent::InstanceAndShape, patience).await? {
+            match self.begin(StartContent::Instance, call_deadline).await? {
+                (Started::ShapeUnknown, _) => match self.begin(StartContent::InstanceAndShape, call_deadline).await? {
                     (Started::Left, _) => {}
                     started => return Ok(started),
                 },
@@ -47,7 +47,7 @@ impl Starter<'_> {
             }
         }
         for _ in 0..BEGINS {
-            if let Some(started) = self.start_in_parts(patience).await? {
+            if let Some(started) = self.start_in_parts(call_deadline).await? {
                 return Ok(started);
             }
         }
@@ -56,7 +56,7 @@ impl Starter<'_> {
 
     /// Makes the call that starts the instance. All parts of a large one are written before, so a replica that has this
     /// write has them, too.
-    async fn begin(&self, comes: StartContent<'_>, patience: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
+    async fn begin(&self, comes: StartContent<'_>, call_deadline: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, StartContent::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
         let call = || async move {
@@ -67,11 +67,11 @@ impl Starter<'_> {
             let start = |mut conn| async move { start::start(&mut conn, self.keys, self.instance, comes).await };
             ask_copied(self.store, self.keys, self.durability, response_time(bytes), is_there, start).await
         };
-        asked(patience, call).await
+        asked(call_deadline, call).await
     }
 
     /// `None` if some of its parts were removed.
-    async fn start_in_parts(&self, patience: Option<CallDeadline>) -> Result<Option<Copied<Started>>, Error> {
+    async fn start_in_parts(&self, call_deadline: Option<CallDeadline>) -> Result<Option<Copied<Started>>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
         let first = StagedPart {
@@ -86,7 +86,7 @@ impl Starter<'_> {
                     async |conn: &mut _| start::stage(conn, self.keys, self.instance, (&nonce, part), &some).await;
                 self.store.shared(response_time(BATCH_BYTES), stage)
             };
-            match asked(patience, call).await? {
+            match asked(call_deadline, call).await? {
                 Staged::Written { shape_is_known } => {
                     if part == 0 {
                         is_known = shape_is_known;
@@ -96,13 +96,13 @@ impl Starter<'_> {
                     next = rest.next();
                 }
                 Staged::Left => {
-                    self.clear_away(patience).await?;
+                    self.clear_away(call_deadline).await?;
                     next = Some(some);
                 }
                 // The start below answers the same, and waits for replicas.
                 Staged::Existed => break,
                 Staged::PartsUnknown => return Ok(None),
-                Staged::Other if patience.is_none_or(|patience| patience.is_over()) => {
+                Staged::Other if call_deadline.is_none_or(|call_deadline| call_deadline.is_over()) => {
                     return Err(Error::timed_out());
                 }
                 Staged::Other => {
@@ -111,16 +111,16 @@ impl Starter<'_> {
                 }
             }
         }
-        match self.begin(StartContent::Parts { nonce: &nonce, parts: part, is_new: !is_known }, patience).await? {
+        match self.begin(StartContent::Parts { nonce: &nonce, parts: part, is_new: !is_known }, call_deadline).await? {
             (Started::PartsUnknown | Started::ShapeUnknown, _) => Ok(None),
             started => Ok(Some(started)),
         }
     }
 
     /// Removes the parts that another process wrote for an instance of the same id before it gave up or died.
-    async fn clear_away(&self, patience: Option<CallDeadline>) -> Result<(), Error> {
+    async fn clear_away(&self, call_deadline: Option<CallDeadline>) -> Result<(), Error> {
         let call = || self.store.call(async |conn| start::unstage(conn, self.keys, Some(self.instance.id)).await);
-        while asked(patience, call).await? {}
+        while asked(call_deadline, call).await? {}
         Ok(())
     }
 
@@ -154,14 +154,14 @@ impl Starter<'_> {
     }
 }
 
-/// Makes a call, repeated for as long as `patience` lasts, or once without.
+/// Makes a call, repeated for as long as `call_deadline` lasts, or once without.
 async fn asked<T, F: Future<Output = Result<T, Error>>>(
-    patience: Option<CallDeadline>,
+    call_deadline: Option<CallDeadline>,
     call: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let mut call = call;
-    match patience {
-        Some(patience) => repeated(patience, call).await,
+    match call_deadline {
+        Some(call_deadline) => repeated(call_deadline, call).await,
         None => call().await,
     }
 }
