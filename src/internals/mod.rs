@@ -1,5 +1,5 @@
-//! For the tests and benches of this repository only: the scripts by name, the witness rule, and faults that no input causes. It may change
-//! with any version.
+//! For the tests and benches of this repository only: the scripts by name, the witness rule, and a way to break the keeper. It may
+//! change with any version.
 
 mod scripts;
 mod witness;

@@ -1,4 +1,4 @@
-//! The witness rule, for a simulation with its own clock.
+//! The witness rule, for the simulation, which has its own clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The definition of a task: its name, types and options, and for workers its handler and what that needs.
+//! The definition of a task: its name, types and options, and for workers its handler with the state that it needs.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -168,9 +168,9 @@ impl<I, O> TaskHandler<I, O> {
         }
     }
 
-    /// Says what an error of type `T` means for the job: its code, whether it is fatal, when to try again. The mapping
-    /// also finds a `T` among the causes of the handler's error ([`JobError::downcast_ref`]). The first mapping that
-    /// matches decides. Those of the task come before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
+    /// Maps an error of type `T` to what it means for the job: its code, whether it is fatal, when to retry. The mapping also
+    /// applies if a `T` is among the causes of the handler's error ([`JobError::downcast_ref`]). The first mapping that matches
+    /// decides. Mappings of the task take precedence over those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
     pub fn on_error<T: StdError + Send + Sync + 'static>(
         mut self,
         say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
@@ -179,8 +179,8 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Sets a hook that runs between the outcome of a job and its end; the last one counts. See
-    /// [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+    /// Sets a hook that runs after the outcome of a job is known and before the job ends. If this is called again, the last hook
+    /// counts. See [`TaskRef::on_complete`](crate::TaskRef::on_complete).
     pub fn on_complete<E, F, Fut>(mut self, hook: F) -> Self
     where
         O: DeserializeOwned + Send + 'static,
@@ -192,8 +192,8 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Makes a worker refuse to start if [`AppBuilder::state`](crate::AppBuilder::state) has no `T`. Otherwise the jobs
-    /// would fail one by one.
+    /// Makes a worker refuse to start if [`AppBuilder::state`](crate::AppBuilder::state) has no `T`. Without this, the jobs would
+    /// fail one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());
         self

@@ -21,10 +21,9 @@ use crate::options::stall::OnLockRisk;
 use crate::options::validate::HEADERS_LIMIT;
 use crate::unix_time::ms_of;
 
-/// A job about to be dispatched: set what differs from the task's options, then `.await` it.
+/// A job that is dispatched when this is awaited. Before that, set what differs from the options of the task.
 ///
-/// Nothing happens before it is awaited. When the await returns a handle, the job is in Redis. It is a future like any other, for
-/// `tokio::spawn` or `join_all`.
+/// When the await returns a handle, the job is in Redis. It is a future like any other, for `tokio::spawn` or `join_all`.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -41,8 +40,8 @@ use crate::unix_time::ms_of;
 /// [`existed`](JobHandle::existed). After a lost reply that may be the job of this very call.
 ///
 /// # Errors
-/// They are checked in this order. If one is returned, the job is not written, with two exceptions: after `Connect` it
-/// may have been written, and after `NotReplicated` it is.
+/// They are checked in this order. After an error the job is not written, with two exceptions: after `Connect` it may have been
+/// written, and after `NotReplicated` it is.
 ///
 /// - [`Error::Codec`] if the input cannot be written as JSON.
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
@@ -55,7 +54,7 @@ use crate::unix_time::ms_of;
 #[must_use = "a job is dispatched when this is awaited"]
 pub struct Dispatch<I, O> {
     task: Arc<TaskShared>,
-    /// `None` once it is under way.
+    /// `None` once the dispatch is under way.
     payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
     priority: Option<Priority>,
@@ -111,9 +110,9 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// Fails the job with the code `expired` if no worker begins it within this time of its dispatch, by the clock of
-    /// Redis. A later claim does not begin it; if there are no claims, workers end it within about 5 s. Once it has
-    /// begun it no longer expires, even if it is retried or recovered. The time also passes while the task is paused.
+    /// Fails the job with the code `expired` if no worker begins it within this time of its dispatch, by the clock of Redis. A
+    /// later claim ends it; if there are no claims, workers end it within about 5 s. A job that has begun no longer expires, even
+    /// if it is retried or recovered. The time also passes while the task is paused.
     ///
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {
@@ -134,9 +133,9 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// A text that is stored with the job and is not part of its input, such as a trace id. The handler reads it with
-    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, names and values; one of
-    /// the same name replaces the one before.
+    /// Adds a text that is stored next to the input of the job, such as a trace id. The handler reads it with
+    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, counting names and values. A header
+    /// replaces an earlier one of the same name.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.overrides.headers.insert(name.into(), value.into());
         self
@@ -266,7 +265,7 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) ->
     }
 }
 
-/// The priority of the task in this App. The normal one is left to what the task's workers declared.
+/// The priority of the task in this App. `None` for the normal one: then the priority counts that the task's workers declared.
 fn own_priority(task: &TaskShared) -> Option<Priority> {
     Some(task.options.priority).filter(|priority| *priority != Priority::Normal)
 }

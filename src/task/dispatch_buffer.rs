@@ -1,4 +1,4 @@
-//! Sends the jobs of one partition, and those together that come during a call.
+//! Writes the jobs of one partition. Jobs that are dispatched during a call are gathered and written together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::options::modes::Copies;
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 pub(super) const IN_FLIGHT: usize = 2;
 
-/// How many calls of one buffer may wait for replicas one after another: a lone one, the carrier's, and those of a `dispatch_many`.
+/// How many calls of one buffer may wait for replicas one after another: a lone dispatch, the carrier, and those of a `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
-/// The jobs of a task that wait to be written.
+/// The jobs of one partition that wait to be written.
 pub(super) struct DispatchBuffer {
     pub(super) store: Arc<Store>,
     tables: Arc<Tables>,
@@ -48,7 +48,7 @@ pub(super) struct DispatchBuffer {
 #[derive(Default)]
 struct BufferState {
     queue: VecDeque<Queued>,
-    /// Whether a carrier runs: the task that writes the gathered jobs.
+    /// Whether a carrier runs: the tokio task that writes the gathered jobs.
     is_carried: bool,
 }
 
@@ -90,7 +90,7 @@ impl Drop for Carrying {
     }
 }
 
-/// The lone dispatch of a buffer, until it is dropped.
+/// Marks the lone dispatch of a buffer, until it is dropped.
 struct Alone<'a>(&'a DispatchBuffer);
 
 impl Alone<'_> {
@@ -153,7 +153,10 @@ impl DispatchBuffer {
         existed.map_err(|e| e.at(self.store.place()))
     }
 
-    /// Reads the answer. If the task has another number of partitions, the jobs must be dispatched again.
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// If the task has another number of partitions. The jobs must then be dispatched again.
     fn existed(&self, answer: Dispatched) -> Result<Vec<bool>, Error> {
         match answer {
             Dispatched::Existed(existed) => Ok(existed),
@@ -185,7 +188,7 @@ impl DispatchBuffer {
         Ok(existed)
     }
 
-    /// Writes jobs, existing ones included, and waits for their replicas.
+    /// Writes jobs, and waits until enough replicas have them, even if they existed.
     async fn write_copied(
         &self,
         conn: &mut OwnConnection,
@@ -202,7 +205,8 @@ impl DispatchBuffer {
     pub(super) async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let buffer = Arc::clone(self);
         let write = async move {
-            let turn = buffer.store.write_turns().take(buffer.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
+            let turn =
+                buffer.store.write_turns().take(buffer.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
             let bytes = job.payload.len();
             let time = Mutex::new(response_time(bytes));
             let attempt = || async {
@@ -214,7 +218,8 @@ impl DispatchBuffer {
                     let write = async {
                         let one = std::slice::from_ref(&job);
                         match &buffer.copies {
-                            None => buffer.existed(dispatch::dispatch(&mut conn, &buffer.keys, one, &buffer.all_keys).await?),
+                            None => buffer
+                                .existed(dispatch::dispatch(&mut conn, &buffer.keys, one, &buffer.all_keys).await?),
                             Some((copies, _)) => buffer.write_copied(&mut conn, one, *copies).await,
                         }
                     };
@@ -237,7 +242,7 @@ impl DispatchBuffer {
     /// Adds the job to the queue, and waits until the carrier has written it. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job is not sent any more; a call that is under way may contain it.
+    /// If the future is dropped, the job is not sent any more, but a call that is under way may contain it.
     async fn join(self: &Arc<Self>, job: Arc<NewJob>, deadline: CallDeadline) -> Result<bool, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
@@ -246,7 +251,7 @@ impl DispatchBuffer {
             !std::mem::replace(&mut state.is_carried, true)
         };
         if starts {
-            // Do this without the lock: if no runtime is left, the carrier is dropped here.
+            // Release the lock before: if no runtime is left, the carrier is dropped here, which takes it.
             let carrying = Carrying { buffer: Arc::clone(self), is_done: false };
             let dropped = self.dropped.clone();
             self.store.runtime().spawn(async move {
@@ -287,7 +292,7 @@ impl DispatchBuffer {
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         let mut late = Vec::new();
         if e.is_connection() {
-            // Callers in the queue whose time ran out during this call get the error now.
+            // Return the error also to queued callers whose time ran out during this call.
             while state.queue.front().is_some_and(&is_over) {
                 late.extend(state.queue.pop_front());
             }

@@ -19,19 +19,21 @@ use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::mutex::Mutex;
 use crate::options::modes::{Copies, Durability};
 
-/// Up to this many partitions each get that number of calls, since they may be on different nodes.
+/// Up to this many partitions, each has its own calls in flight, since the partitions may be on different nodes.
 const NODES: usize = 4;
 
 /// Sends the jobs of one task to Redis.
 ///
 /// A lone dispatch is sent by its caller's own future. That call carries no other job, since the future may never be polled again.
-/// Dispatches that come meanwhile gather, and a task on the runtime of the App sends them together. No job waits for more jobs to come.
+/// Dispatches that come meanwhile are gathered, and a tokio task on the runtime of the App sends them together. No job waits for more
+/// jobs to come.
 pub(crate) struct Dispatcher {
     tables: Arc<Tables>,
-    /// How many partitions the task should have, if the options say so, and whether that was checked.
+    /// How many partitions the task should have, if the options say so.
     wanted: Option<u32>,
+    /// Whether that number was checked.
     agreed: AtomicBool,
-    /// The buffer of a task with one partition, for jobs that wait for no replicas.
+    /// The buffer of a task with one partition, for jobs that do not wait for replicas.
     buffer: Arc<DispatchBuffer>,
     /// The other buffers, by partition, number of partitions, number of replicas and time to wait for them.
     others: Mutex<BTreeMap<BufferKey, Arc<DispatchBuffer>>>,
@@ -67,7 +69,7 @@ impl Dispatcher {
         Arc::clone(buffer)
     }
 
-    /// Makes sure, once, that the task has as many partitions as its options say.
+    /// Checks, once, that the task has as many partitions as its options say. Sets that number if the task is new.
     async fn agree(&self) -> Result<(), Error> {
         let Some(wanted) = self.wanted.filter(|_| !self.agreed.load(Ordering::Acquire)) else { return Ok(()) };
         let store = &self.buffer.store;
@@ -147,14 +149,14 @@ impl Dispatcher {
         let mut under_way: FuturesOrdered<_> = calls.by_ref().take(IN_FLIGHT * nodes).map(write).collect();
         let (mut existed, mut dispatched, mut failure) = (vec![false; jobs.len()], Vec::new(), None);
         let mut alone = None;
-        // After a failure no further call is made. Calls under way are awaited: they may have written jobs.
+        // After a failure, make no further call. Await calls under way, since they may write jobs.
         while let Some((places, answer)) = under_way.next().await {
             match answer {
                 Ok(chunk) => {
                     places.iter().zip(chunk).for_each(|(at, was_there)| existed[*at] = was_there);
                     dispatched.extend(places);
                 }
-                // Its jobs are written, and the others will be too.
+                // The jobs of this call are written. Continue with the others.
                 Err(e @ Error::NotReplicated { .. }) => {
                     dispatched.extend(places);
                     is_alone.store(true, Ordering::Relaxed);
@@ -181,7 +183,7 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // The caller of a dispatch keeps its dispatcher alive, so the callers of the jobs that are left have given up.
+        // The caller of a dispatch keeps its dispatcher alive. So the callers of the jobs that are left have given up.
         let others = self.others.get_mut();
         for buffer in others.values().chain([&self.buffer]) {
             buffer.dropped.cancel();

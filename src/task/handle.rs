@@ -32,10 +32,10 @@ use crate::limits::MESSAGE_LIMIT;
 use crate::options::modes::{Durability, EventMode};
 use crate::runtime::waits::NotedWait;
 
-/// How long after a job's removal the event of its end may come.
+/// How long after the removal of a job the event of its end may come.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
 
-/// After this time, a call that waits for a result logs which job it waits for.
+/// After this time, a call that waits for a result logs the state of the job.
 const LATE: Duration = Duration::from_secs(10);
 
 /// A job that was dispatched, with the type of its result. Cloning is cheap.
@@ -79,10 +79,10 @@ impl<O> JobHandle<O> {
         &self.task.name
     }
 
-    /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing; `None` for a
-    /// handle that was made from an id.
+    /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing. `None` for a handle that
+    /// was made from an id.
     ///
-    /// After a lost reply the dispatch is repeated, and may then find the job of its own first call.
+    /// After a lost reply the dispatch is repeated. It may then find the job of its own first call.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
@@ -106,8 +106,8 @@ impl<O> JobHandle<O> {
         self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress); `None` if it
-    /// reported none, or the job no longer exists. [`App::events`](crate::App::events) has an event for each report.
+    /// The progress that the handler reported with [`Context::progress`](crate::Context::progress). `None` if it reported none, or
+    /// the job no longer exists. [`App::events`](crate::App::events) has an event for each report.
     ///
     /// # Errors
     /// [`Error::Connect`] if Redis cannot be reached.
@@ -126,23 +126,23 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). Usually the event
+    /// It has no timeout, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). Usually the event
     /// of the job's end ends the wait. The call also polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s
-    /// if events are off. All waiting handles share one connection for events, one for polling, and few calls.
+    /// if events are off. All waiting handles share one connection for events and one for polling, and poll with few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.
     /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
-    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that
-    ///   can be read from `null` gets it.
+    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored. If `O` can be decoded
+    ///   from `null`, the call returns that instead.
     /// - [`Error::Codec`] if the value cannot be decoded as `O`.
     /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
     ///   connection each time it sends the value.
     ///
-    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its
-    /// event says how it ended. The event has the first 160 bytes of the error, no counts, and no reason of a cancel. A
-    /// type with one value, such as `()`, gets that value. A call after the event returns `JobNotFound`.
+    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how
+    /// it ended. The event has the first 160 bytes of the error, no counts, and no reason of a cancel. If `O` has only one value,
+    /// such as `()`, the call returns it. A call after the event returns `JobNotFound`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -151,14 +151,14 @@ impl<O> JobHandle<O> {
         O: DeserializeOwned,
     {
         let _noted = NotedWait::begin();
-        // Listen before the first poll, so that no end is missed between the two.
+        // Subscribe before the first poll, so that no end between the two is missed.
         let listens = self.task.options.events == EventMode::On;
         let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
         let keys = self.task.tables.of(self.id.as_str());
         let mut waiter = wait(&keys);
         let mut end = self.log_if_late(waiter.end()).await?;
         if matches!(end, End::Gone { seen: false }) && self.task.is_elsewhere(&keys).await? {
-            // The job may be in another partition than this process knew.
+            // The number of partitions may have changed, so find the table again.
             waiter = wait(&self.task.tables.of(self.id.as_str()));
             end = self.log_if_late(waiter.end()).await?;
         }
@@ -231,9 +231,9 @@ impl<O> JobHandle<O> {
     }
 
     /// Cancels the job: at once if it waits, and through its handler if it runs. For a running job the answer is `Requested`. The job
-    /// becomes cancelled when its handler has returned any value, or was dropped after its cancel grace. Repeating a cancel is allowed and
-    /// keeps the first reason. While Redis is unreachable, the call is repeated for as long as a dispatch. After a lost reply it may report
-    /// that the job is cancelled already. A reason is cut to 4 KiB.
+    /// is cancelled when its handler has returned any value, or was dropped after its cancel grace. A repeated cancel keeps the first
+    /// reason. While Redis is unreachable, the call is repeated for as long as a dispatch. After a lost reply it may report that the
+    /// job is cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
@@ -291,7 +291,7 @@ impl<O> JobHandle<O> {
         Error::JobNotFound { task: self.task.name.to_string(), id: self.id.clone() }
     }
 
-    /// The error for a job that was removed, based on the event of its end, if that came.
+    /// The error for a job that was removed. If the event of its end came, the error contains what it says.
     fn gone(&self, ended: Option<Event>) -> Error {
         let id = self.id.clone();
         match ended {
@@ -346,8 +346,8 @@ impl<O> fmt::Debug for JobHandle<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelOutcome {
-    /// The job waited and is now cancelled. If its task has a hook, the job is finalizing until the hook has run. If no
-    /// worker has declared the task yet, it is finalizing until a worker finds out whether there is a hook.
+    /// The job waited and is now cancelled. If its task has a hook, the job is finalizing until the hook has run. If no worker has
+    /// declared the task yet, the job is finalizing until a worker knows whether there is a hook.
     Cancelled,
     /// A worker holds the job, and was asked to stop it.
     Requested,

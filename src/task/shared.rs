@@ -20,14 +20,14 @@ pub(crate) struct TaskShared {
     pub(crate) options: Resolved,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) events: Arc<EventHub>,
-    /// The hook: runs before a job ends. It can be set in the App that has the handler, until a worker is made.
+    /// The hook, which runs before a job ends. The App that has the handler can set it until a worker is made.
     pub(crate) hook: OnceLock<Option<Hook>>,
-    /// Readers of events follow the task for as long as this is kept.
+    /// While this exists, the reader of events follows the task.
     pub(super) followed: Arc<Followed>,
 }
 
 impl TaskShared {
-    /// A task whose name and options were checked. Its events are read from now on, for as long as this is in use.
+    /// A task whose name and options were checked. Its events are read from now on, for as long as the value exists.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
         let tables = store.tables(&name);
         let followed = events.follow(&name, &tables);
@@ -36,8 +36,8 @@ impl TaskShared {
         Arc::new(TaskShared { name, tables, store, options, dispatcher, events, hook, followed })
     }
 
-    /// Asks about a job in its partition. If it is not there, and the task turns out to have a different number of
-    /// partitions, asks once more.
+    /// Asks about a job in its partition. If the job is not there, and the task turns out to have another number of partitions, asks
+    /// once more.
     pub(super) async fn find<T, F>(&self, id: &JobId, ask: impl Fn(Arc<TaskKeys>) -> F) -> Result<Option<T>, Error>
     where
         F: Future<Output = Result<Option<T>, Error>>,

@@ -76,8 +76,8 @@ impl<I, O> TaskRef<I, O> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
-    /// Sets a hook that runs after the outcome of each job of this task is known and before the job ends, however it
-    /// ends. Use it to notify, to clean up, or to dispatch the next job.
+    /// Sets a hook that runs after the outcome of each job of this task is known and before the job ends. It runs for every outcome. Use
+    /// it to notify, to clean up, or to dispatch the next job.
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};
@@ -95,10 +95,10 @@ impl<I, O> TaskRef<I, O> {
     /// # }
     /// ```
     ///
-    /// The outcome is stored first, so a crash does not lose the hook. The job is then
-    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and any worker with a free slot runs the
-    /// hook. The hook runs at least once: a worker may die after the hook and before Redis records that it ran.
-    /// [`JobHandle::result`] waits for the hook, and a cancel returns [`TooLate`](crate::CancelOutcome::TooLate).
+    /// The outcome is stored first, so a crash does not lose the hook. The job is then [`Finalizing`](JobState::Finalizing): its
+    /// handler never runs again, and any worker with a free slot runs the hook. The hook runs at least once, since a worker may die
+    /// after the hook and before Redis records that it ran. [`JobHandle::result`] waits for the hook. A cancel returns
+    /// [`TooLate`](crate::CancelOutcome::TooLate).
     ///
     /// [The guide](crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended) lists the jobs for which it runs, the options that apply
     /// to it, what follows each failure, and what happens if only some workers have the hook.
@@ -153,7 +153,7 @@ impl<I, O> TaskRef<I, O> {
         let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
         let id = handle.id().clone();
         let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
-        // The error of an earlier run that failed before another completed is not an error of the job.
+        // If the job completed, the failure of an earlier run is not an error of the job.
         let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
             .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
         let snoozed_count = stored.snoozes.snoozed;
@@ -169,8 +169,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and if it fails, some
-    /// jobs may be written. If you need to repeat it, use [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
+    /// All inputs are encoded and checked first. The call is not atomic. Jobs of other producers may come in between, and if it fails,
+    /// some jobs may be written. To be able to repeat it, use [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
     /// - [`Error::Codec`] or [`Error::TooLarge`] if an input cannot be written as JSON or is too large. Nothing is written.
@@ -305,7 +305,7 @@ pub struct Job {
     pub stalled_count: u32,
     /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
     pub snoozed_count: u32,
-    /// Its last failure, even while it waits for its next attempt; none if it completed. A cancelled job has the code
-    /// `cancelled`, and the reason as message.
+    /// Its last failure, even while it waits for its next attempt. `None` if it completed. A cancelled job has the code `cancelled`,
+    /// and the reason as message.
     pub error: Option<Failure>,
 }

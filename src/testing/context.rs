@@ -48,7 +48,7 @@ use crate::worker_id::WorkerId;
 pub struct TestContext(Run);
 
 impl Context {
-    /// A context for a test of a handler, without Redis: a first attempt that nothing interrupts.
+    /// A context for a test of a handler, without Redis. By default it is a first attempt that nothing interrupts.
     #[must_use]
     pub fn for_test() -> TestContext {
         TestContext(Run {
@@ -125,7 +125,8 @@ impl TestContext {
         self
     }
 
-    /// Makes this run the recovery of the job from another worker. The job has then stalled at least once, unless the reason is `Requeued`.
+    /// Makes this run follow the recovery of the job from another worker. The job has then stalled at least once, unless the reason is
+    /// `Requeued`.
     #[must_use]
     pub fn recovered(mut self, reason: StallReason) -> TestContext {
         let requeued_count = u32::from(reason == StallReason::Requeued);
@@ -149,7 +150,7 @@ impl TestContext {
         self
     }
 
-    /// Makes the job a node of a workflow that waited for this node, which completed. The id of the job is then that of a node.
+    /// Makes the job a node of a workflow that waited for the given node, which completed. The id of the job is then that of a node.
     ///
     /// [`Context::upstream`] and [`upstreams`](Context::upstreams) read the value, and [`Context::expand`] is allowed.
     ///
@@ -161,8 +162,8 @@ impl TestContext {
         Ok(self.with_node(node.into(), Ok(json)))
     }
 
-    /// Like [`upstream`](TestContext::upstream), for a node that failed with this code and message. The code `skipped` means that it did
-    /// not run, `not_ended` that it has not ended.
+    /// Like [`upstream`](TestContext::upstream), for a node that failed with this code and message. The code `skipped` means that the
+    /// node did not run, and `not_ended` that it has not ended.
     #[must_use]
     pub fn failed_upstream(self, node: impl Into<String>, code: &str, message: &str) -> TestContext {
         let (code, message) = (code.to_owned(), message.to_owned());
@@ -176,7 +177,7 @@ impl TestContext {
         self
     }
 
-    /// The names of the nodes of the graph that the handler passed to [`Context::expand`], if it did.
+    /// The names of the nodes of the graph that the handler passed to [`Context::expand`]. `None` if it passed none.
     #[must_use]
     pub fn expanded(&self) -> Option<Vec<String>> {
         let graph: ChildGraph = serde_json::from_slice(&self.0.held.notes.grown()?).ok()?;

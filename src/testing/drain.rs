@@ -26,7 +26,7 @@ pub struct Drained {
     pub completed: u64,
     /// Runs that failed, with no attempt left.
     pub failed: u64,
-    /// Runs that failed and are followed by another.
+    /// Runs that failed and were retried.
     pub retried: u64,
     /// Runs that snoozed their job, or could not read its payload.
     pub put_off: u64,
@@ -54,9 +54,9 @@ impl Worker {
     /// Runs until no job of its tasks waits, runs or is delayed, and no workflow has steps to do; then stops. For tests (feature
     /// `testing`).
     ///
-    /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be read,
-    /// is brought forward once. It is brought forward again each time another job ends, since it may have waited for
-    /// that job. So a job that is snoozed every time does not block the test: it ends up in [`Drained::left`].
+    /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be decoded, is brought
+    /// forward once, and again each time another job ends, since it may have waited for that job. So a job that is snoozed every
+    /// time does not block the test. [`Drained::left`] lists it.
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.
@@ -87,8 +87,8 @@ async fn until_nothing_waits(
     drained: &Mutex<Drained>,
 ) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
-    // A job may move from one task to another between two checks. So it takes two checks in a row that find no work, with no run ended in
-    // between.
+    // Work may move from one task to another during a check. So stop only after two checks in a row found no work, and no run ended
+    // between them.
     let mut was_quiet = None;
     let looked = || {
         let drained = drained.lock();
@@ -102,7 +102,7 @@ async fn until_nothing_waits(
         for task in tasks {
             tables.extend(task.asked(store).await?.iter().cloned());
         }
-        // Check in the order in which an end moves through a workflow: outbox of the task, outbox of the workflow, job.
+        // Check in the order in which work moves through a workflow: outbox of the task, outbox of the workflow, job.
         for keys in &tables {
             busy |= store.call(async |conn| drain::is_moving(conn, keys).await).await?;
         }
@@ -152,7 +152,7 @@ struct PutOff {
 
 impl PutOff {
     fn may_come_forward(&mut self, snoozes: String, ended: u64) -> bool {
-        // A retry or a plain delay needs no limit, since it ends by itself.
+        // Always bring retries and plain delays forward, since they end by themselves.
         if snoozes == self.snoozes {
             return true;
         }

@@ -1,5 +1,5 @@
-//! Helpers for your own tests, demos and benches: contexts without a worker, an app on a private server, and a worker that runs until no
-//! job waits.
+//! Helpers for your own tests, demos and benches: contexts without a worker, an app with its own server, and a worker that runs until
+//! no job waits.
 
 mod app;
 mod context;

@@ -241,7 +241,8 @@ impl<T> WorkflowHandle<T> {
 
     async fn cancel_now(&self, reason: &str, durability: Durability) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, store, progress, .. } = &*self.shared;
-        let call_deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
+        let call_deadline =
+            CallDeadline::new(store.dispatch_timeout, Instant::now(), reason.len()).and(durability.time());
         let found = |controlled: &Controlled| !matches!(controlled, Controlled::Unknown);
         let cancel = || {
             let cancel = |mut conn| async move { control::cancel(&mut conn, keys, &self.id, reason).await };
