@@ -60,7 +60,7 @@ impl WorkflowProgress {
             Err(Unread::TooLarge(e)) => {
                 let NodeId { definition, instance, node: number, .. } = &node.id;
                 tracing::warn!(workflow = definition, instance, node = number, bytes = place.bytes, error = %e.chain(),
-                    "redis closes the connection each time it sends the input of a node; the node fails. Its client-output-buffer-limit may be too small");
+                    "redis closes the connection each time it sends the input of a node, so the node fails; the client-output-buffer-limit of redis may be too small");
                 self.fail(keys, node, codes::PAYLOAD_UNREADABLE, unreadable("payload", place.bytes, &e)).await
             }
         };

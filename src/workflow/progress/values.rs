@@ -101,7 +101,7 @@ impl WorkflowProgress {
                 let id = &ended.node.id;
                 tracing::warn!(workflow = id.definition, instance = id.instance, node = id.node, bytes = place.bytes,
                     error = %e.chain(),
-                    "redis closes the connection each time it sends the value of a node; the node fails. Its client-output-buffer-limit may be too small");
+                    "redis closes the connection each time it sends the value of a node, so the node fails; the client-output-buffer-limit of redis may be too small");
                 let (code, message) = (codes::RESULT_NOT_AVAILABLE.to_owned(), unreadable("value", place.bytes, &e));
                 ended.node.said = StoredError { code, message }.to_json().into_bytes();
                 ended.node.end = NodeEnd::Failed;
