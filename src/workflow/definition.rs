@@ -59,7 +59,7 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 pub struct Workflow<T> {
     pub(super) shared: Arc<WorkflowShared>,
     events: Arc<EventHub>,
-    /// The reader of events follows the workflow while this exists.
+    /// While this exists, the reader of events follows the workflow.
     followed: Arc<Followed>,
     answers: PhantomData<fn() -> T>,
 }
@@ -93,7 +93,7 @@ impl<T> Workflow<T> {
         self.shared.keys.task()
     }
 
-    /// Starts an instance with this graph once the value is awaited.
+    /// Starts an instance with this graph when the value is awaited.
     pub fn start(&self, graph: Graph<T>) -> Start<T> {
         let (shared, durability) = (Arc::clone(&self.shared), self.shared.options.durability);
         Start { shared, graph, id: None, delay: Duration::ZERO, deadline: None, durability }
@@ -166,15 +166,15 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
     Ok(id.to_owned())
 }
 
-/// An instance about to start. It starts when this is awaited, and the value is its handle.
+/// An instance that starts when this is awaited. The await returns its handle.
 ///
 /// # Errors
 /// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them.
 /// - [`Error::Codec`] and [`Error::TooLarge`] for an input that is not JSON, or is over 1 MiB. Nothing is written.
 /// - [`Error::NotReplicated`] if fewer replicas have the instance than [`Durability::Replicated`] requires. It is
 ///   started anyway.
-/// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`]
-///   it may have been written.
+/// - What every call may return, see [`Error`]. A start is repeated for as long as a dispatch. After [`Error::Connect`] the instance
+///   may have started.
 ///
 /// # Cancel safety
 /// If the future is dropped, the instance may have started or not. With an id of your own it is safe to repeat.
@@ -196,21 +196,22 @@ impl<T> Start<T> {
         self
     }
 
-    /// Delays its first jobs by this time, at most 10 years. The instance exists at once, and can be cancelled meanwhile.
+    /// Delays its first jobs by this time, at most 10 years. The instance exists at once, and can be cancelled before its first job.
     pub fn delay(mut self, delay: Duration) -> Start<T> {
         self.delay = delay;
         self
     }
 
-    /// Stops the instance if it has not ended this long after its start; 1 s to 10 years. Within 5 s open nodes are cancelled, and the
-    /// instance fails with the code `timeout`. A [new run](WorkflowHandle::retry_failed) has no deadline. Defaults to none.
+    /// Stops the instance if it has not ended this long after its start, 1 s to 10 years. Within 5 s of the deadline, workers cancel its
+    /// open nodes, and the instance fails with the code `timeout`. A [new run](WorkflowHandle::retry_failed) has no deadline. Defaults to
+    /// none.
     pub fn deadline(mut self, deadline: Duration) -> Start<T> {
         self.deadline = Some(deadline);
         self
     }
 
-    /// When the instance counts as started. If a failover then loses some of its jobs, workers dispatch them again.
-    /// Defaults to that of the workflow ([`WorkflowOptions::durability`]).
+    /// When the instance counts as started. If a failover loses jobs of a started instance, workers dispatch them again. Defaults to
+    /// the durability of the workflow ([`WorkflowOptions::durability`]).
     pub fn durability(mut self, durability: Durability) -> Start<T> {
         self.durability = durability;
         self
@@ -235,7 +236,7 @@ impl<T> Start<T> {
             }
         }
         faults.finish()?;
-        // Without faults both are `Some`.
+        // Cannot happen: without faults both are `Some`.
         let (Some(id), Some(GraphPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
         let shape = records(&shape)?;
         drop(graph);

@@ -10,18 +10,19 @@ use crate::runtime::context::Context;
 use crate::runtime::upstream::no_node;
 
 impl Context {
-    /// Replaces the node by a graph. Once the handler has returned a value, the graph starts. The node ends with the
-    /// graph, in the same state. Its value is the output of the graph, which must have the type of the task's value. If
-    /// the graph has no output, its value is what the handler returned.
+    /// Replaces the node by a graph. The graph starts when the handler has returned a value. The node ends with the graph, in the
+    /// same state. Its value is the output of the graph, which must have the type of the task's value. If the graph has no output,
+    /// the value of the node is what the handler returned.
     ///
-    /// The graph is written with the end of the job, so either both are written or neither. If the handler fails, no
-    /// graph starts. If this is called again, the last graph counts. The graph follows the [`OnFailure`] of the
-    /// instance, with `Finish` in place of `Pause`. The names of its nodes are separate from those of the instance. Its
-    /// nodes cannot read values of the nodes around it: pass them as inputs.
+    /// Redis records the graph and the end of the job in one step. If the handler fails, no graph starts. If this is called again,
+    /// the last graph counts. The graph follows the [`OnFailure`] of the instance, with `Finish` in place of `Pause`. The names of
+    /// its nodes are separate from those of the instance. Its nodes cannot read values of nodes outside the graph: pass such values
+    /// as inputs.
+    ///
     /// # Errors
     /// - [`Error::Config`] if this job is not a node of a workflow, or if this is its hook.
     /// - [`Error::Config`] if the graph has faults, or is more than eight deep.
-    /// - [`Error::Codec`] and [`Error::TooLarge`] for a graph that is not JSON, or takes over 1 MiB with all inputs.
+    /// - [`Error::Codec`] if an input cannot be written as JSON, [`Error::TooLarge`] if the graph takes over 1 MiB with all inputs.
     ///
     /// ```
     /// # use heartline::{Context, Graph, JobError, TaskDef};

@@ -54,7 +54,7 @@ pub(super) struct GraphNode {
     pub(super) always: bool,
     pub(super) optional: bool,
     pub(super) own: OwnOptions,
-    /// It was asked to wait for a node of another graph.
+    /// Whether it was made to wait for a node of another graph, which is a fault.
     pub(super) is_mixed: bool,
 }
 
@@ -74,7 +74,7 @@ pub trait NodeTask<I, O>: sealed::Sealed {
     fn task_name(&self) -> &str;
 }
 
-/// One node, or several, that another node waits for.
+/// One or several nodes for which another node waits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a node nor a list of nodes of one type",
     note = "name nodes of different types one after another: `.after(&one).after(&other)`"
@@ -230,8 +230,8 @@ pub struct Node<T> {
 }
 
 impl<T> Node<T> {
-    /// Makes this node wait for one node, or several. It runs when all of them have completed. It is skipped once one
-    /// of them can no longer complete. Repeated calls add to the list.
+    /// Makes this node wait for one or several nodes. It runs when all of them have completed. It is skipped once one of them can
+    /// no longer complete. Repeated calls add nodes.
     pub fn after<N: NodeInputs + ?Sized>(self, inputs: &N) -> Node<T> {
         let is_own = |input: &&Node<N::Value>| Arc::ptr_eq(&input.nodes, &self.nodes);
         let (own, others): (Vec<_>, Vec<_>) = inputs.list().iter().partition(is_own);
@@ -241,8 +241,8 @@ impl<T> Node<T> {
         })
     }
 
-    /// Runs this node as soon as `count` of the nodes it waits for have completed; the others continue. It is skipped once `count` can no
-    /// longer be reached. A failure among the others fails the instance, unless that node is [`optional`](Node::optional).
+    /// Runs this node as soon as `count` of the nodes for which it waits have completed. The others continue. It is skipped once `count`
+    /// can no longer be reached. If one of the others fails, the instance fails, unless that node is [`optional`](Node::optional).
     pub fn at_least(self, count: u32) -> Node<T> {
         self.with(|node| node.at_least = Some(count))
     }
@@ -252,9 +252,9 @@ impl<T> Node<T> {
         self.at_least(1)
     }
 
-    /// Runs this node when all that it waits for have ended, completed or not: to clean up, to compensate, to notify. A
-    /// failed node still fails the instance, unless it is [`optional`](Node::optional). This node does not run if the
-    /// instance was cancelled, or after a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
+    /// Runs this node when all nodes for which it waits have ended, completed or not: to clean up, to compensate, to notify. A failed
+    /// node still fails the instance, unless it is [`optional`](Node::optional). This node does not run if the instance was cancelled,
+    /// or after a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
     pub fn always(self) -> Node<T> {
         self.with(|node| node.always = true)
     }

@@ -80,8 +80,8 @@ impl<T> WorkflowHandle<T> {
         self.shared.keys.task()
     }
 
-    /// Whether the instance existed before the start that made this handle; `None` if no start made it. After a lost
-    /// reply it may be the instance of this very start.
+    /// Whether the instance existed before the start that made this handle. `None` if no start made it. After a lost reply, the
+    /// start may have found the instance of its own first call.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
@@ -90,7 +90,7 @@ impl<T> WorkflowHandle<T> {
     /// The state of the instance and of each of its nodes, in pages of 500.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
+    /// [`Error::WorkflowNotFound`] if it was never started, and what every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -115,8 +115,8 @@ impl<T> WorkflowHandle<T> {
         Ok(WorkflowStatus { state: place, unfinished, open, nodes })
     }
 
-    /// The outcome of a node that has ended; `None` before. It is the value, or the failure: with the code `cancelled`,
-    /// or `skipped` if the node did not run.
+    /// The outcome of a node: its value, or its failure. A cancelled node has the code `cancelled`, and a node that did not run has
+    /// `skipped`. `None` if the node has not ended.
     ///
     /// Pass the [`Node`](crate::Node) of the graph, its name, or a [`NodeName`](crate::NodeName). Only the name counts.
     ///
@@ -155,7 +155,7 @@ impl<T> WorkflowHandle<T> {
             }
             let read = async |conn: &mut _| nodes::values(conn, keys, instance, asked).await;
             let kept = store.read(response_time(NODE_LIMIT), read).await?.pop().flatten();
-            // A new run replaces the value. It belongs to this state only if the state did not change during the read.
+            // A new run replaces the value. So the value belongs to this state only if the state did not change during the read.
             let now = state_of().await?;
             if now == before {
                 return value_or_failure(&name, job(), &now, kept).map(Some);
@@ -222,8 +222,8 @@ impl<T> WorkflowHandle<T> {
         })
     }
 
-    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop. The
-    /// instance ends when its last handler has ended. A second cancel changes nothing. The reason is cut to 4 KiB.
+    /// Cancels the instance. Nodes that have not opened never run, waiting jobs are cancelled, and running handlers are asked to stop.
+    /// The instance ends when its last handler has ended. A second cancel changes nothing. The reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if it was never started.
@@ -263,11 +263,12 @@ impl<T> WorkflowHandle<T> {
         copied.map(|()| state)
     }
 
-    /// Pauses the instance: no node opens until it is resumed. Sent jobs continue, and their ends are recorded. A graph that already runs
-    /// as a node continues to its own end; to stop it, cancel the instance. Tools show the reason, which is cut to 4 KiB and may be empty.
+    /// Pauses the instance: no node opens until the instance is resumed. Sent jobs continue, and their ends are recorded. A graph that
+    /// already runs as a node continues to its own end. To stop that too, cancel the instance. Tools show the reason, which is cut to
+    /// 4 KiB and may be empty.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started; what every call may return, see [`Error`].
+    /// [`Error::WorkflowNotFound`] if it was never started, and what every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the instance may be paused or not. It is safe to repeat.
@@ -312,18 +313,17 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Runs all nodes again that did not complete, in an instance that failed, was cancelled or is paused. Completed nodes stay as they
-    /// are. The new runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
+    /// Runs all incomplete nodes again, in an instance that failed, was cancelled or is paused. Completed nodes stay as they are. The new
+    /// runs are new jobs. If all nodes had completed when the instance was stopped, it completes.
     ///
     /// # Errors
-    /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the
-    ///   instance.
-    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost; what every call may return, see
+    /// - [`Error::WorkflowBusy`] while some of its nodes are open, since their handlers may run. Wait, or cancel the instance.
+    /// - [`Error::WorkflowNotFound`] if it was never started, [`Error::Codec`] if its graph is lost, and what every call may return, see
     ///   [`Error`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is left as
-    /// it is. If a new run of a large graph has begun only in part, workers complete it.
+    /// If the future is dropped, the new run may have begun or not. It is safe to repeat: a running instance is not changed. If a new
+    /// run of a large graph has begun only in part, workers complete it.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, progress, .. } = &*self.shared;
         match progress.retry(keys, &self.id, false).await? {
@@ -428,9 +428,9 @@ pub struct WorkflowStatus {
     pub state: WorkflowState,
     /// How many of its nodes have not ended.
     pub unfinished: u64,
-    /// How many of these are open: sent, or about to be.
+    /// How many of these are open: sent, or about to be sent.
     pub open: u64,
-    /// Its nodes, in the order in which the graph made them; empty if the graph was lost.
+    /// Its nodes, in the order in which the graph made them. Empty if the graph was lost.
     pub nodes: Vec<NodeStatus>,
 }
 

@@ -27,14 +27,15 @@ impl WorkflowOptions {
     }
 
     /// How long ended instances are kept, with the inputs and values of their nodes. Afterwards a new instance can have the same id. No
-    /// instance is removed in its first 60 s. The app that started an instance last decides for the definition. Defaults to 30 days.
+    /// instance is removed within 60 s of its end. The setting of the app that started an instance last applies to all instances of the
+    /// definition. Defaults to 30 days.
     pub const fn retention(mut self, retention: RetentionLimit) -> WorkflowOptions {
         self.retention = Some(retention);
         self
     }
 
-    /// When a start of an instance counts as recorded, and when its cancel does. A start and a cancel can set their
-    /// own. Defaults to [`Durability::Memory`].
+    /// When the start and the cancel of an instance count as recorded. Each start and cancel can set its own. Defaults to
+    /// [`Durability::Memory`].
     pub const fn durability(mut self, durability: Durability) -> WorkflowOptions {
         self.durability = durability;
         self
@@ -50,8 +51,8 @@ pub enum OnFailure {
     Finish,
     /// The remaining nodes are cancelled. Then the instance fails.
     Cancel,
-    /// No node opens any more; sent jobs continue. A person then [resumes](crate::WorkflowHandle::resume) the instance,
-    /// [retries](crate::WorkflowHandle::retry_failed) what failed, or cancels it.
+    /// No node opens any more, and sent jobs continue. A person then [resumes](crate::WorkflowHandle::resume) the instance,
+    /// [retries](crate::WorkflowHandle::retry_failed) its incomplete nodes, or cancels it.
     Pause,
 }
 

@@ -17,7 +17,7 @@ use crate::options::validate;
 /// A graph without faults.
 pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
-    /// By the number of the node; only nodes with an input of their own.
+    /// The inputs by the number of their node. Nodes without an input of their own are missing.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
 }
 
@@ -25,7 +25,7 @@ impl GraphPlan {
     /// The graph as JSON, for a node that runs it. `named` is its name in errors.
     pub(crate) fn into_child(mut self, named: &str) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
-            // If the nested graph fails, its node fails. If the outer instance pauses on failure, that pauses it.
+            // If the nested graph fails, its node fails. An outer instance with the policy `Pause` then pauses.
             self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
         }
         let raw = |(node, json): (u32, Vec<u8>)| {
@@ -56,7 +56,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
         return Err(Error::Config(fault.into()));
     }
     for node in nodes.iter_mut() {
-        // Keep the order in which they were named, each once.
+        // Keep each node once, in the order in which they were named.
         let mut seen = HashSet::new();
         node.inputs.retain(|input| seen.insert(*input));
     }
@@ -183,7 +183,8 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
     }
 }
 
-/// A node that waits for itself, directly or through others (Kahn's algorithm). Nodes left over are on a cycle or depend on one.
+/// A node that waits for itself, directly or through others (Kahn's algorithm). Nodes that are left over are on a cycle or depend on
+/// one.
 fn on_a_cycle(nodes: &[GraphNode]) -> Option<&GraphNode> {
     let mut left: Vec<usize> = nodes.iter().map(|node| node.inputs.len()).collect();
     let dependents = dependents(nodes.iter().map(|node| &*node.inputs));

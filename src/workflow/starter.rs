@@ -14,17 +14,17 @@ use crate::job::id::JobId;
 use crate::limits::{BATCH_BYTES, NODE_BATCH};
 use crate::options::modes::Durability;
 
-/// The most nodes, records or inputs in a part: more take the server over 2 ms.
+/// The most nodes, records or inputs in a part. More would take the server over 2 ms.
 const PART: usize = 250;
 
-/// How often a start in parts begins again if some of its parts were removed meanwhile.
+/// How often a start in parts is begun, if parts were removed meanwhile.
 const BEGINS: usize = 3;
 
 /// The first and the longest pause while another process writes an instance of the same id.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// An instance about to be written.
+/// Writes an instance.
 pub(super) struct Starter<'a> {
     pub(super) store: &'a Store,
     pub(super) keys: &'a TaskKeys,
@@ -33,7 +33,7 @@ pub(super) struct Starter<'a> {
 }
 
 impl Starter<'_> {
-    /// Writes the instance. With `call_deadline`, calls are repeated for as long as it lasts; without, none is.
+    /// Writes the instance. With `call_deadline`, each call is repeated until then. Without it, no call is repeated.
     pub(super) async fn start(&self, call_deadline: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
@@ -54,8 +54,8 @@ impl Starter<'_> {
         Err(Error::timed_out())
     }
 
-    /// Makes the call that starts the instance. All parts of a large one are written before, so a replica that has this
-    /// write has them, too.
+    /// Makes the call that starts the instance. The parts of a large instance are written before, so a replica that has this write has
+    /// them, too.
     async fn begin(&self, comes: StartContent<'_>, call_deadline: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, StartContent::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
@@ -70,7 +70,7 @@ impl Starter<'_> {
         asked(call_deadline, call).await
     }
 
-    /// `None` if some of its parts were removed.
+    /// Starts a large instance. `None` if some of its parts were removed meanwhile.
     async fn start_in_parts(&self, call_deadline: Option<CallDeadline>) -> Result<Option<Copied<Started>>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
@@ -99,7 +99,7 @@ impl Starter<'_> {
                     self.clear_away(call_deadline).await?;
                     next = Some(some);
                 }
-                // The start below answers the same, and waits for replicas.
+                // The call below also answers that the instance existed, and waits for replicas.
                 Staged::Existed => break,
                 Staged::PartsUnknown => return Ok(None),
                 Staged::Other if call_deadline.is_none_or(|call_deadline| call_deadline.is_over()) => {
@@ -117,7 +117,7 @@ impl Starter<'_> {
         }
     }
 
-    /// Removes the parts that another process wrote for an instance of the same id before it gave up or died.
+    /// Removes the parts that another process wrote for an instance with the same id before that process gave up or died.
     async fn clear_away(&self, call_deadline: Option<CallDeadline>) -> Result<(), Error> {
         let call = || self.store.call(async |conn| start::unstage(conn, self.keys, Some(self.instance.id)).await);
         while asked(call_deadline, call).await? {}
@@ -154,7 +154,7 @@ impl Starter<'_> {
     }
 }
 
-/// Makes a call, repeated for as long as `call_deadline` lasts, or once without.
+/// Makes a call. With `call_deadline`, repeats it until then.
 async fn asked<T, F: Future<Output = Result<T, Error>>>(
     call_deadline: Option<CallDeadline>,
     call: impl FnMut() -> F,

@@ -1,4 +1,4 @@
-//! Compares instances with the jobs of their nodes. Sends lost jobs again, and reports ended nodes whose report was lost.
+//! Compares instances with the jobs of their nodes. Sends lost jobs again, and repeats lost reports of ended nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
 
 impl WorkflowProgress {
-    /// Pauses instances without a state, if there are any: the server lost their state, and with it whether they had ended.
+    /// Pauses instances without a state, if there are any. The server lost their state, so it is unknown whether they had ended.
     pub(super) async fn place_lost(&self, keys: &TaskKeys) -> Result<(), Error> {
         if self.store.call(async |conn| instances::sizes(conn, keys).await).await?.in_no_set == 0 {
             return Ok(());
@@ -101,7 +101,7 @@ impl WorkflowProgress {
         nodes: &[NodeId],
     ) -> Result<(), Error> {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-        // Read these before the states. A node still to be sent is skipped: an existing job may be of an earlier instance.
+        // Read the outbox before the states. Skip nodes still to be sent, since an existing job may be of an earlier instance.
         let entries: Vec<String> = nodes.iter().map(send_entry).collect();
         let to_send = self.store.call(async |conn| outbox::in_outbox(conn, keys, &entries).await).await?;
         let looked = self.store.call(async |conn| jobs::states(conn, table, &ids).await).await?.jobs;
@@ -113,7 +113,7 @@ impl WorkflowProgress {
         for ((((node, job), is_told_of), to_send), stale) in looked {
             match job {
                 _ if to_send.is_some() => {}
-                // The existing job is of an earlier instance; sending replaces it.
+                // The existing job is of an earlier instance. Sending the node replaces it.
                 _ if stale.is_some() => unknown.push(node.clone()),
                 None => unknown.push(node.clone()),
                 Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),

@@ -1,4 +1,4 @@
-//! Cancels the open nodes of an instance that stops: its jobs, and the instances of nested graphs.
+//! Cancels the open nodes of an instance that is stopping: its jobs, and the instances of nested graphs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ type ByTask = BTreeMap<String, Vec<NodeId>>;
 const REASON: &str = "its workflow was stopped";
 
 impl WorkflowProgress {
-    /// Cancels the open nodes of an instance that stops. A job that never existed, or that this call ended, is reported
-    /// as cancelled at once.
+    /// Cancels the open nodes of an instance that is stopping. If a job never existed, or this call ended it, its node is reported as
+    /// cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         let mut done = Ok(());
         let (open, mut damaged) = self.open_nodes(keys, instance).await?;
@@ -49,7 +49,7 @@ impl WorkflowProgress {
         done
     }
 
-    /// The open nodes of an instance by task, with graphs under [`GRAPH`]; and the nodes whose state is invalid.
+    /// The open nodes of an instance by task, and the nodes whose state is invalid. Graphs are under [`GRAPH`].
     pub(super) async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<(ByTask, ByTask), Error> {
         let (mut open, mut damaged, mut from) = (ByTask::new(), ByTask::new(), 0);
         let state = async |conn: &mut _| instances::state(conn, keys, instance).await;

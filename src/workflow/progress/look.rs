@@ -1,4 +1,4 @@
-//! Picks up steps that were not done in time, because a process died or something was unreachable.
+//! Makes steps that were not made in time, because a process died or something was unreachable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const UNMOVED: Duration = Duration::from_secs(60);
 /// The most rounds of one look; the next look continues.
 const ROUNDS: usize = 50;
 
-/// The most calls of one look that remove ended instances, of 500 nodes each. The workers of a definition end fewer
-/// instances in that time.
+/// The most calls of one look that remove ended instances, of 500 nodes each. Between two looks, fewer instances of a definition
+/// end.
 const TRIMS: usize = 400;
 
 impl WorkflowProgress {
-    /// Does every pending step of a workflow at once, and compares all its instances with their jobs.
+    /// Makes every pending step of a workflow at once, and compares all its instances with their jobs.
     pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
         let (began, keys) = (Instant::now(), self.store.workflow(name));
         self.place_lost(&keys).await?;
@@ -38,7 +38,7 @@ impl WorkflowProgress {
         self.store.call(async |conn: &mut _| self.store.upkeep_done(conn, name).await).await
     }
 
-    /// Does every pending step of a workflow that is older than the grace.
+    /// Makes every pending step of a workflow that is older than the grace.
     pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
         let keys = self.store.workflow(name);
         for _ in 0..ROUNDS {
@@ -105,7 +105,7 @@ impl WorkflowProgress {
         done
     }
 
-    /// The same for one table.
+    /// Reports to workflows the jobs of one table that ended longer ago than the grace.
     pub(crate) async fn look_at(&self, table: &Arc<TaskKeys>, grace: Duration) -> Result<(), Error> {
         for _ in 0..ROUNDS {
             let look = async |conn: &mut _| ended(conn, table, grace).await;

@@ -71,8 +71,8 @@ impl WorkflowProgress {
         }
     }
 
-    /// How many nodes this process reported to workflows, how many it sent, and how many it ended since their jobs were
-    /// lost. Then how many instances without a state it paused.
+    /// How many nodes this process reported to workflows, how many it sent, how many it ended because their jobs were lost, and how
+    /// many instances without a state it paused.
     pub(crate) fn tally(&self) -> [u64; 4] {
         self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -90,7 +90,7 @@ impl WorkflowProgress {
         Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
     }
 
-    /// Notes that nodes of a workflow reached a task, or that graphs of it started.
+    /// Records that nodes of a workflow reached a task, or that graphs of it started.
     fn was_sent(&self, keys: &TaskKeys, task: &str) {
         let mut unsent = self.unsent.lock();
         if !unsent.is_empty() && unsent.remove(&(keys.task().to_owned(), task.to_owned())) {
@@ -103,7 +103,7 @@ impl WorkflowProgress {
         self.away.lock().get(place).is_some_and(|since| since.elapsed() < AWAY)
     }
 
-    /// Does the work at a task or table, unless it did not answer a moment ago. Otherwise hundreds of steps would each wait for it in turn.
+    /// Does the work at a task or table, unless that did not answer a moment ago. Otherwise hundreds of steps would each wait for it.
     async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if self.is_unreachable(place) {
             return Err(Error::timed_out());
@@ -116,7 +116,7 @@ impl WorkflowProgress {
         done
     }
 
-    /// Notes that a task or table did not answer. Returns whether this is new.
+    /// Records that a task or table did not answer. Returns whether this is new.
     fn went_away(&self, place: &str) -> bool {
         let mut away = self.away.lock();
         away.retain(|_, since| since.elapsed() < AWAY);
@@ -125,7 +125,7 @@ impl WorkflowProgress {
         is_news
     }
 
-    /// Reports ended nodes, all of one workflow. [`WorkflowProgress::follow`] does what follows.
+    /// Reports ended nodes, all of one workflow. Call [`WorkflowProgress::follow`] afterwards.
     pub(crate) async fn report(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
@@ -141,7 +141,7 @@ impl WorkflowProgress {
         stepped
     }
 
-    /// Reports ended nodes and does what follows.
+    /// Reports ended nodes, clears the outboxes of their tasks, and sends the nodes that opened.
     async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
         for some in ended.chunks(ENDS) {
             let advanced = self.report(keys, some).await?;
@@ -169,7 +169,7 @@ impl WorkflowProgress {
         join_all(clears).await;
     }
 
-    /// Sends opened nodes, makes the remaining visits, and cancels open nodes of instances that stop.
+    /// Sends opened nodes, visits their remaining dependents, and cancels open nodes of instances that are stopping.
     pub(crate) async fn take_next_steps(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
         let mut entries = VecDeque::from(advanced.entries);

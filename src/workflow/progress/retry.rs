@@ -8,23 +8,23 @@ use crate::error::Error;
 use crate::job::instance::WorkflowState;
 use crate::limits::NODE_BATCH;
 
-/// How often a new run is written again if nodes completed meanwhile.
+/// How often the write of a new run is repeated if nodes completed meanwhile.
 const MOVES: usize = 100;
 
 /// What a retry did.
 #[derive(Debug)]
 pub(crate) enum Retried {
-    /// The new run has begun. The result is that of opening its ready nodes; workers continue if it failed.
+    /// The new run has begun. Holds the result of opening its ready nodes. If that failed, workers continue.
     Begun(Result<(), Error>),
-    /// The instance is in this state and was not changed.
+    /// The instance was not changed. Holds its state.
     Unchanged(WorkflowState),
-    /// This many nodes are open, so their handlers may run.
+    /// Some nodes are open, so their handlers may run. Holds how many.
     Busy(u64),
     Unknown,
 }
 
 impl WorkflowProgress {
-    /// Runs the nodes of an instance again that did not complete. `begun`: only continues a retry that was begun.
+    /// Runs the incomplete nodes of an instance again. With `begun`, it only continues a retry that has begun.
     pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
         let mut moved = 0;
         loop {
@@ -41,7 +41,7 @@ impl WorkflowProgress {
                 return Ok(Retried::Unknown);
             };
             match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
-                // If the shape was edited by hand, this may never settle.
+                // If a person edited the shape, this may never end.
                 Again::Moved if moved == MOVES => return Ok(Retried::Unchanged(seen.place)),
                 Again::Part | Again::Moved => moved += 1,
                 Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),

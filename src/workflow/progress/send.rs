@@ -25,7 +25,7 @@ use crate::workflow::options::{OnFailure, OwnOptions};
 use crate::workflow::shape::records;
 use crate::workflow::starter::Starter;
 
-/// How many large inputs are read at a time. If the server cannot send one, that takes some seconds.
+/// How many large inputs are read at a time. It takes some seconds to find that the server cannot send one.
 const LARGE_INPUTS: usize = 8;
 
 /// How many graphs start at a time.
@@ -69,7 +69,7 @@ impl WorkflowProgress {
         }
     }
 
-    /// Delays nodes whose inputs could not be read, so that they do not hold up others.
+    /// Postpones nodes whose inputs could not be read, so that they do not delay others.
     async fn not_read(&self, keys: &TaskKeys, nodes: &[ToSend], e: &Error) {
         tracing::debug!(workflow = keys.task(), nodes = nodes.len(), error = %e.chain(), "the inputs of nodes cannot be read; will retry");
         let entries: Vec<String> = nodes.iter().map(|node| send_entry(&node.id)).collect();
@@ -78,7 +78,7 @@ impl WorkflowProgress {
         }
     }
 
-    /// Removes the entries of nodes that were sent from the outbox of the workflow; delays those of others.
+    /// Removes the entries of these nodes from the outbox of the workflow if they were sent. Otherwise postpones them.
     async fn clear(&self, keys: &TaskKeys, entries: &[String], are_sent: bool) {
         let cleared = if are_sent {
             self.store.call(async |conn| outbox::done(conn, keys, entries).await).await
@@ -143,7 +143,7 @@ impl WorkflowProgress {
 
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
         let source = if let Error::Partial { source, .. } = e { source } else { e };
-        // If the task has partitions, others may be reachable.
+        // If the task has partitions, its other partitions may be reachable.
         if source.is_outage() && self.store.tables(task).parts() == 1 && !self.went_away(task) {
             return;
         }
@@ -169,8 +169,7 @@ impl WorkflowProgress {
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
         let mut read = serde_json::from_slice::<ChildGraph>(&node.payload);
-        // A graph that a handler returned does not contain the failure policy of its instance. Nested graphs do not
-        // pause.
+        // A graph that a handler returned does not contain the failure policy of its instance. A nested graph does not pause.
         if let Ok(child) = read.as_mut()
             && node.own == OnFailure::Cancel.as_str()
         {

@@ -1,4 +1,4 @@
-//! Jobs that earlier instances with the same id left. They must not count as jobs of this instance.
+//! Finds jobs that an earlier instance with the same id left. They must not count as jobs of this instance.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::job::state::JobState;
 use crate::limits::BATCH_BYTES;
 use crate::options::modes::Durability;
 
-/// A job that ended, or was dispatched, this long before its instance began belongs to an earlier one. The time allows
-/// for clocks that differ. An ended instance is kept for longer.
+/// A job that ended, or was dispatched, this long before its instance began belongs to an earlier instance. The time allows for
+/// clocks that differ. It is short enough, since an ended instance is kept for longer.
 const STALE: Duration = Duration::from_secs(2);
 
 impl WorkflowProgress {
-    /// Sends nodes again whose existing job belongs to an earlier instance of the same id. Such a job ended before this instance began, and
-    /// was reported. Or it has waited since before then, because the server lost that instance or a call came late.
+    /// Sends nodes again whose existing job belongs to an earlier instance with the same id. Such a job ended before this instance began,
+    /// and was reported. Or it has waited since before that, because the server lost the earlier instance or a call came late.
     pub(super) async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
@@ -59,8 +59,8 @@ impl WorkflowProgress {
         Ok(())
     }
 
-    /// For each node, when its job ended, if that job belongs to an earlier instance of the same id. Such a job ended
-    /// before this instance began, and was reported.
+    /// For each node, when its job ended, if that job belongs to an earlier instance with the same id. Such a job ended before this
+    /// instance began, and was reported.
     pub(super) async fn stale(
         &self,
         keys: &TaskKeys,

@@ -45,7 +45,7 @@ impl WorkflowProgress {
             if place.bytes <= LARGE {
                 let read = async |conn: &mut _| values::value(conn, keys, place.column, &place.field).await;
                 match self.store.read(response_time(place.bytes), read).await {
-                    // The server may be unable to send it: find out on a separate connection.
+                    // The server may be unable to send the value. A read on a separate connection shows whether it is.
                     Err(e) if e.is_broken() => {}
                     read => return read.map_err(Unread::Failed),
                 }
@@ -85,8 +85,7 @@ impl WorkflowProgress {
         Ok(try_join_all(ended).await?.into_iter().flatten().collect())
     }
 
-    /// Reads the value or failure of an ended job; `None` if it does not exist. If the server cannot send it, the node
-    /// fails.
+    /// Reads the value or failure of an ended job. `None` if it does not exist. If the server cannot send it, the node fails.
     pub(super) async fn with_outcome(
         &self,
         table: &TaskKeys,
