@@ -31,7 +31,7 @@ const ASKED_AFTER_CLOSE: Duration = Duration::from_secs(2);
 pub(super) struct Call {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
-    pub(super) line: usize,
+    pub(super) sequence: usize,
     pub(super) number: u64,
     pub(super) want: Want,
     /// What the last attempt asked for: `want`, or nothing if it was too late to claim.
@@ -75,7 +75,7 @@ impl Call {
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
-        (line, number): (usize, u64),
+        (sequence, number): (usize, u64),
         want: Want,
         reports: Arc<Vec<Report>>,
         state: Arc<CallState>,
@@ -86,7 +86,7 @@ impl Call {
         Call {
             task,
             worker,
-            line,
+            sequence,
             number,
             want,
             asked: want,
@@ -126,7 +126,7 @@ impl Call {
                     let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
                     report_call(&self.worker.observers, call);
-                    self.worker.answered(PARTS[self.line], self.task.of());
+                    self.worker.answered(PARTS[self.sequence], self.task.of());
                     return Answered { call: self, round_trip: attempted.elapsed(), settled: Some(settled) };
                 }
                 Ok(SettleReply::Closed) => {
@@ -185,11 +185,11 @@ impl Call {
         }
         let call = async |conn: &mut _| {
             let (ask, asked) = (task.options.interval, Want { narrow: worker.narrow.is_on(), ..*asked });
-            settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, asked, reports).await
+            settle::settle(conn, &task.keys, worker.id.as_str(), (self.sequence, *number), ask, asked, reports).await
         };
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {
-            return if self.line == LARGE_SEQUENCE {
+            return if self.sequence == LARGE_SEQUENCE {
                 apart(worker, task, self.timeout, connected, call).await
             } else {
                 worker.store.shared(self.timeout, call).await
@@ -203,12 +203,12 @@ impl Call {
             Ok(answer)
         };
         let time = self.timeout + copies.within;
-        if self.line == LARGE_SEQUENCE {
+        if self.sequence == LARGE_SEQUENCE {
             apart(worker, task, time, connected, copied).await
         } else {
             // Both call sequences of a task use this connection in turn.
-            let line = task.replicated.get_or_init(|| worker.store.connection(Role::Replicated));
-            line.call(time + copies.within, copied).await
+            let connection = task.replicated.get_or_init(|| worker.store.connection(Role::Replicated));
+            connection.call(time + copies.within, copied).await
         }
     }
 
@@ -216,7 +216,7 @@ impl Call {
     /// answer comes, its jobs begin as far as slots are free, and the others are requeued. A call with a large outcome has no slots.
     fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
-        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_SEQUENCE;
+        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.sequence != LARGE_SEQUENCE;
         if is_needed && !self.state.is_unreachable.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
             self.task.poke.notify_one();
@@ -225,12 +225,12 @@ impl Call {
 
     /// Continues with a higher number. Only a second process with the same worker id can have used this one.
     fn renumber(&mut self) {
-        let Call { task, line, number, .. } = self;
+        let Call { task, sequence, number, .. } = self;
         tracing::error!(task = %task.name, number = *number, "another process reports under the id of this worker; repeating the call with a higher number");
         *number += 1_000;
-        task.outbox.sent(*line, *number, &self.reports);
+        task.outbox.sent(*sequence, *number, &self.reports);
         if self.want.jobs > 0 {
-            task.claims.sent(*line, *number, self.sent);
+            task.claims.sent(*sequence, *number, self.sent);
         }
     }
 
@@ -239,7 +239,7 @@ impl Call {
         if e.is_late() {
             // Large values on a slow link need more time.
             self.timeout = doubled(self.timeout);
-        } else if self.line == LARGE_SEQUENCE {
+        } else if self.sequence == LARGE_SEQUENCE {
             // A server that finds a value too large closes the connection each time it receives the value. Its error arrives only
             // sometimes.
             let is_closed = connected && (e.is_too_large() || e.is_broken());
@@ -247,7 +247,7 @@ impl Call {
                 let task = &self.task.name;
                 tracing::error!(%task, error = %e.chain(), "redis rejects a large outcome; the job fails");
                 Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
-                self.task.outbox.sent(self.line, self.number, &self.reports);
+                self.task.outbox.sent(self.sequence, self.number, &self.reports);
             }
         }
     }
@@ -255,7 +255,7 @@ impl Call {
     /// Requests small answers to claims if the connection closes during each answer to this claim, although the server answers a
     /// small call each time. The output buffer of the server is then too small for the answer, and no later job would be claimed.
     async fn narrow_claims(&mut self, e: &Error) {
-        let is_claim = self.line != LARGE_SEQUENCE && self.want.jobs > 0;
+        let is_claim = self.sequence != LARGE_SEQUENCE && self.want.jobs > 0;
         if !is_claim || self.worker.narrow.is_on() {
             return;
         }
@@ -271,9 +271,9 @@ impl Call {
     }
 
     fn log_failure(&self, e: &Error, connected: bool, pause: Duration) {
-        let (task, part) = (&self.task.name, PARTS[self.line]);
+        let (task, part) = (&self.task.name, PARTS[self.sequence]);
         // While a server works, a large value may still be late, or end in a closed connection.
-        let is_unreachable = e.is_outage() && !(self.line == LARGE_SEQUENCE && connected);
+        let is_unreachable = e.is_outage() && !(self.sequence == LARGE_SEQUENCE && connected);
         self.worker.log(self.worker.incidents.failed(part, self.task.of(), e, is_unreachable));
         tracing::debug!(%task, part, error = %e.chain(), ?pause, "settle failed; will retry");
     }

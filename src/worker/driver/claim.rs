@@ -51,7 +51,8 @@ impl Driver {
             want = Want { jobs: slots_left, begin: slots_left, with_slot: slots_left, ..Want::NONE };
         } else if may_claim {
             want.jobs = room.min(self.batch());
-            let claiming = self.lines.iter().filter_map(|line| line.wanted).any(|want| want.jobs > want.begin);
+            let claiming =
+                self.sequences.iter().filter_map(|sequence| sequence.wanted).any(|want| want.jobs > want.begin);
             if self.ahead.claimed() == 0 && !claiming {
                 want.with_slot = slots_left.min(want.jobs);
                 want.begin = (slots_left + early_left).min(want.jobs);
@@ -71,9 +72,9 @@ impl Driver {
         if prefetch == 0 || self.worker.clogged.load(Ordering::SeqCst) {
             return self.free_slots();
         }
-        let claiming = self.lines.iter().filter_map(|line| line.wanted);
+        let claiming = self.sequences.iter().filter_map(|sequence| sequence.wanted);
         let ahead = self.ahead.claimed() + claiming.map(|want| want.jobs - want.begin).sum::<usize>();
-        let calls = self.lines.iter().filter(|line| line.wanted.is_some_and(|want| want.jobs > 0)).count();
+        let calls = self.sequences.iter().filter(|sequence| sequence.wanted.is_some_and(|want| want.jobs > 0)).count();
         if !self.ahead.has_room(calls) {
             return 0;
         }
@@ -121,7 +122,7 @@ impl Driver {
 
     /// Jobs that run or are about to, and outcomes that the next call cannot carry.
     fn occupied(&self) -> usize {
-        let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).map(|want| want.begin).sum();
+        let wanted: usize = self.sequences.iter().filter_map(|sequence| sequence.wanted).map(|want| want.begin).sum();
         let left_over = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
         self.busy.len() + self.ahead.begun() + wanted + left_over
     }

@@ -74,7 +74,7 @@ pub(super) struct Driver {
     pending: Vec<Report>,
     /// Large outcomes that are in no call yet.
     large: VecDeque<Report>,
-    lines: [CallSequence; SEQUENCES.len()],
+    sequences: [CallSequence; SEQUENCES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
     /// Whether there are due hooks that no worker has claimed, according to the last answer.
@@ -134,7 +134,7 @@ impl Driver {
             ahead: Ahead::default(),
             pending: Vec::new(),
             large: VecDeque::new(),
-            lines: SEQUENCES.map(|_| CallSequence::begin(1)),
+            sequences: SEQUENCES.map(|_| CallSequence::begin(1)),
             calls: FuturesUnordered::new(),
             hungry: true,
             hooks_left: false,
@@ -179,7 +179,11 @@ impl Driver {
     /// Whether to wait for claims without an answer: Redis still answers, and their jobs are requeued when the answer comes. A
     /// claim that is refused has claimed nothing.
     async fn waits_for_claims(&mut self) -> bool {
-        if self.lines.iter().all(|line| line.wanted.is_none() || line.state.is_refused.load(Ordering::SeqCst)) {
+        if self
+            .sequences
+            .iter()
+            .all(|sequence| sequence.wanted.is_none() || sequence.state.is_refused.load(Ordering::SeqCst))
+        {
             return false;
         }
         let answers = self.worker.store.answering(Role::Shared, &self.task.keys);
@@ -196,7 +200,7 @@ impl Driver {
 
     /// Whether a call has returned its slots and waits for a cluster node that is unreachable.
     fn is_unreachable(&self) -> bool {
-        self.lines.iter().any(|line| line.state.is_unreachable.load(Ordering::SeqCst))
+        self.sequences.iter().any(|sequence| sequence.state.is_unreachable.load(Ordering::SeqCst))
     }
 
     /// Returns slots to the cap of the worker. First pays for those that are owed.
@@ -250,16 +254,16 @@ impl Driver {
     /// Sends the next call, if a sequence is free and there is something to send. The second sequence is for load: it needs half a batch
     /// of outcomes, which would otherwise wait for the answer to the first call. A shutdown requeues in order, so it uses one sequence.
     fn send(&mut self) -> bool {
-        if self.lines[LARGE_SEQUENCE].wanted.is_none()
+        if self.sequences[LARGE_SEQUENCE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
         {
             let want = Want { hooks: self.task.hook.is_some(), ..Want::NONE };
             self.send_on(LARGE_SEQUENCE, want, vec![report]);
             return true;
         }
-        let lines = &self.lines[..LARGE_SEQUENCE];
-        let Some(line) = lines.iter().position(|line| line.wanted.is_none()) else { return false };
-        let under_way = lines.iter().any(|line| line.wanted.is_some());
+        let sequences = &self.sequences[..LARGE_SEQUENCE];
+        let Some(sequence) = sequences.iter().position(|sequence| sequence.wanted.is_none()) else { return false };
+        let under_way = sequences.iter().any(|sequence| sequence.wanted.is_some());
         let can_begin = self.ahead.claimed() > 0 && self.free_slots() > 0;
         if under_way && (self.stop.is_some() || !can_begin && self.pending.len() < self.batch().div_ceil(2)) {
             return false;
@@ -276,20 +280,20 @@ impl Driver {
             // A marker that comes during the call makes the driver hungry again.
             self.hungry = false;
         }
-        self.send_on(line, want, reports);
+        self.send_on(sequence, want, reports);
         true
     }
 
-    fn send_on(&mut self, line: usize, want: Want, reports: Vec<Report>) {
+    fn send_on(&mut self, sequence: usize, want: Want, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
-        let number = self.lines[line].next_call;
-        let (reports, state) = (Arc::new(reports), Arc::clone(&self.lines[line].state));
-        task.outbox.sent(line, number, &reports);
-        self.lines[line].wanted = Some(want);
+        let number = self.sequences[sequence].next_call;
+        let (reports, state) = (Arc::new(reports), Arc::clone(&self.sequences[sequence].state));
+        task.outbox.sent(sequence, number, &reports);
+        self.sequences[sequence].wanted = Some(want);
         if want.jobs > 0 {
-            self.task.claims.sent(line, number, clock::now());
+            self.task.claims.sent(sequence, number, clock::now());
         }
-        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, state).answered()));
+        self.calls.push(Box::pin(Call::new(task, worker, (sequence, number), want, reports, state).answered()));
     }
 
     /// Waits for an answer, for an outcome to send, for work, or for the next step of a shutdown.
@@ -302,7 +306,7 @@ impl Driver {
         }
         let fresh = self.task.beats_are_fresh();
         // A large outcome may take long. The task looks for work meanwhile.
-        if self.lines[..LARGE_SEQUENCE].iter().all(|line| line.wanted.is_none()) {
+        if self.sequences[..LARGE_SEQUENCE].iter().all(|sequence| sequence.wanted.is_none()) {
             let idle = self.stop.is_none() && self.room() > 0 && fresh && !self.hungry;
             if idle && std::mem::take(&mut self.started) {
                 // Start claimed jobs before reporting that slots are free.
@@ -322,7 +326,7 @@ impl Driver {
         if let Some(left) = self.ahead.time_left().filter(|_| self.is_full()) {
             until = until.min(left);
         }
-        let line_free = self.lines[..LARGE_SEQUENCE].iter().any(|line| line.wanted.is_none());
+        let has_free_sequence = self.sequences[..LARGE_SEQUENCE].iter().any(|sequence| sequence.wanted.is_none());
         let queued = &mut self.queued;
         let granted = async {
             match queued {
@@ -339,7 +343,7 @@ impl Driver {
                 (self.queued, self.granted) = (None, true);
                 None
             }
-            () = self.task.poke.notified(), if line_free || self.ahead.any_begun() => None,
+            () = self.task.poke.notified(), if has_free_sequence || self.ahead.any_begun() => None,
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
         };
@@ -352,18 +356,18 @@ impl Driver {
     /// Applies an answer: removes recorded outcomes, records claimed jobs as held, and starts them.
     fn apply(&mut self, answered: Answered) {
         let Answered { call, round_trip, settled } = answered;
-        let Call { line, number, sent, reports, want, asked, .. } = call;
+        let Call { sequence, number, sent, reports, want, asked, .. } = call;
         let Some(settled) = settled else {
             self.closed = true;
             return;
         };
-        let was_away = self.lines[line].state.is_unreachable.load(Ordering::SeqCst);
-        self.lines[line] = CallSequence::begin(number + 1);
+        let was_away = self.sequences[sequence].state.is_unreachable.load(Ordering::SeqCst);
+        self.sequences[sequence] = CallSequence::begin(number + 1);
         if was_away {
             let slots = slots_of(want, &reports);
             self.owed += slots - self.slots().take(slots);
         }
-        self.task.outbox.answered(line);
+        self.task.outbox.answered(sequence);
         self.heard_at = clock::now();
         let is_late = |report: &&Report| settled.lost.contains(&report.fence) && report.outcome.ends_the_hold();
         for Report { id, fence, .. } in reports.iter().filter(is_late) {
@@ -393,9 +397,9 @@ impl Driver {
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }
-        self.enter(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
+        self.enter(self.task.claims.kept_since(sequence).unwrap_or(sent), settled.claimed);
         self.hand_back_owed();
-        self.task.claims.recorded(line);
+        self.task.claims.recorded(sequence);
         self.run_next();
         if settled.none_early {
             self.none_early_until = clock::now().after(NONE_EARLY);
