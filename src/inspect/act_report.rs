@@ -11,7 +11,7 @@ use crate::job::node_id::NodeId;
 use crate::job::state::JobState;
 
 /// The most refusals that are reported by id.
-const TOLD: usize = 1000;
+const MOST: usize = 1000;
 
 /// The jobs of an act: ids, or all that match a filter. Converts from either.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl fmt::Display for RefusalReason {
 impl BulkReport {
     pub(super) fn refuse(&mut self, id: String, why: RefusalReason) {
         self.refused += 1;
-        if self.refusals.len() < TOLD {
+        if self.refusals.len() < MOST {
             self.refusals.push(RefusedJob { id, why });
         }
     }
@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn a_refused_workflow_job_names_the_command_that_retries_it() {
         let refused = |id: &str, why| RefusedJob { id: id.to_owned(), why }.to_string();
-        let told = "it is the job of a workflow node, and is retried or removed with its instance";
+        let line = "it is the job of a workflow node, and is retried or removed with its instance";
         for id in ["~nightly/one/0/1", "~nightly/one/3.1/0/1"] {
             let command = "`heartline flows retry nightly one`";
-            assert_eq!(refused(id, RefusalReason::PartOfWorkflow), format!("{id}: {told}: {command}"));
+            assert_eq!(refused(id, RefusalReason::PartOfWorkflow), format!("{id}: {line}: {command}"));
         }
-        assert_eq!(refused("~odd", RefusalReason::PartOfWorkflow), format!("~odd: {told}"));
+        assert_eq!(refused("~odd", RefusalReason::PartOfWorkflow), format!("~odd: {line}"));
         assert_eq!(refused("~nightly/one/0/1", RefusalReason::Unknown), "~nightly/one/0/1: there is no such job");
     }
 }

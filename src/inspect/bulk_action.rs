@@ -288,19 +288,23 @@ impl BulkAction {
         let mut left: Vec<usize> = (0..named.len()).collect();
         while !left.is_empty() {
             let again: Vec<Named> = left.iter().map(|at| named[*at].clone()).collect();
-            let (told, failed) = self.call(&again).await?;
+            let (answers, failed) = self.call(&again).await?;
             if is_kept_in_mind || failed.is_some() {
-                let told = left.iter().zip(&told).filter(|(_, told)| **told != ActionReply::Left);
-                self.seen.extend(told.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
+                let handled = left.iter().zip(&answers).filter(|(_, answer)| **answer != ActionReply::Left);
+                self.seen.extend(handled.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
             }
-            for (at, told) in left.iter().zip(&told) {
-                self.count(&texts[*at], *told);
+            for (at, answer) in left.iter().zip(&answers) {
+                self.count(&texts[*at], *answer);
             }
             if let Some(e) = failed {
                 return Err(e);
             }
-            left =
-                left.into_iter().zip(told).filter(|(_, told)| *told == ActionReply::Left).map(|(at, _)| at).collect();
+            left = left
+                .into_iter()
+                .zip(answers)
+                .filter(|(_, answer)| *answer == ActionReply::Left)
+                .map(|(at, _)| at)
+                .collect();
         }
         Ok(())
     }
@@ -328,7 +332,7 @@ impl BulkAction {
     async fn call(&self, named: &[Named]) -> Result<(Vec<ActionReply>, Option<Error>), Error> {
         let mut failed = None;
         let (tables, by) = (self.inspector.tables(&self.task).await?, &*self.inspector.by);
-        let mut told = vec![ActionReply::Left; named.len()];
+        let mut all_answers = vec![ActionReply::Left; named.len()];
         for (keys, places) in tables.iter().zip(by_table(tables.len(), named, |job| job.id.as_str())) {
             let own: Vec<Named> = places.iter().map(|at| named[*at].clone()).collect();
             if own.is_empty() {
@@ -348,20 +352,20 @@ impl BulkAction {
             match answers {
                 Ok(answers) => {
                     let ended =
-                        |(job, told): (&Named, &ActionReply)| *told == ActionReply::Done && job.id.is_of_workflow();
+                        |(job, answer): (&Named, &ActionReply)| *answer == ActionReply::Done && job.id.is_of_workflow();
                     if matches!(self.kind, Kind::Cancel { .. }) && own.iter().zip(&answers).any(ended) {
                         self.inspector.move_workflows(keys).await;
                     }
-                    places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
+                    places.into_iter().zip(answers).for_each(|(at, answer)| all_answers[at] = answer);
                 }
                 Err(e) => failed = failed.or(Some(e)),
             }
         }
-        Ok((told, failed))
+        Ok((all_answers, failed))
     }
 
-    fn count(&mut self, id: &str, told: ActionReply) {
-        match told {
+    fn count(&mut self, id: &str, answer: ActionReply) {
+        match answer {
             ActionReply::Done => self.report.done += 1,
             ActionReply::Requested => self.report.requested += 1,
             ActionReply::InState(state) => self.report.refuse(id.to_owned(), RefusalReason::State(state)),

@@ -170,8 +170,8 @@ impl Inspector {
         let mut events = Vec::new();
         for stream in [Key::Events, Key::Stalls] {
             for entry in self.entries_with(keys, stream, id.as_str(), times).await? {
-                let told = decode(keys.task(), &entry).map(|decoded| decoded.events).unwrap_or_default();
-                let own = told.into_iter().filter(|event| event.id() == id);
+                let decoded = decode(keys.task(), &entry).map(|decoded| decoded.events).unwrap_or_default();
+                let own = decoded.into_iter().filter(|event| event.id() == id);
                 // A stall is in both streams.
                 own.for_each(|event| {
                     if stream == Key::Events || !events.iter().any(|known| is_same_stall(known, &event)) {
@@ -202,8 +202,8 @@ impl Inspector {
     ) -> Result<Vec<RejectedReport>, Error> {
         let mut found = Vec::new();
         for entry in self.entries_with(keys, Key::Events, "outcome_rejected", (0, None)).await? {
-            let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
-            found.extend(told.into_iter().filter_map(|event| match event {
+            let decoded = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
+            found.extend(decoded.into_iter().filter_map(|event| match event {
                 Event::OutcomeRejected { id, at, fence, outcome, worker, .. } => {
                     Some(RejectedReport { id, worker, fence, outcome, at, late_by: None })
                 }
@@ -292,6 +292,6 @@ fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
     if field("resumed").is_some() {
         return vec![TaskEvent::Pause(PauseEvent::Resumed { task: task_name, at, by })];
     }
-    let told = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
-    told.into_iter().map(TaskEvent::Job).collect()
+    let decoded = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    decoded.into_iter().map(TaskEvent::Job).collect()
 }

@@ -26,7 +26,7 @@ pub(super) struct View<'a> {
     pub(super) state: &'a FlowState,
     pub(super) shape: &'a Shape,
     pub(super) states: &'a [String],
-    pub(super) is_anybody: bool,
+    pub(super) has_live_workers: bool,
 }
 
 impl View<'_> {
@@ -86,16 +86,16 @@ impl View<'_> {
         } else if self.state.is_stopping {
             "the instance is stopping, so it will not run".to_owned()
         } else if !said.starts_with(['p', 'P']) {
-            let soon = Worked::soon(self.is_anybody, COMPARED);
+            let soon = Worked::soon(self.has_live_workers, COMPARED);
             let is_still = place == WorkflowState::Paused && self.state.open == 0;
             let when = if is_still { "when the instance is resumed" } else { &*soon };
             format!("its state cannot be read, so it ends as corrupt: {when}")
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()
         } else if needs == 0 {
-            format!("it is ready to start: {}", Worked::soon(self.is_anybody, "15 s"))
+            format!("it is ready to start: {}", Worked::soon(self.has_live_workers, "15 s"))
         } else if left.is_empty() {
-            let soon = Worked::soon(self.is_anybody, "15 s");
+            let soon = Worked::soon(self.has_live_workers, "15 s");
             format!("the nodes it waited for have ended, but this is not recorded yet: {soon}")
         } else {
             let more = left.len().saturating_sub(NAMED);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Inspector;
 use super::filter::JobFilter;
 use super::parts::{Cursors, PartPage, config, merged};
-use super::tasks::stands_since;
+use super::tasks::in_state_since;
 use crate::backend::jobs::{self, PageLook, Row};
 use crate::backend::keys::TaskKeys;
 use crate::error::Error;
@@ -369,7 +369,7 @@ fn job_row(state: JobState, row: Row) -> JobRow {
         JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
         // When its hook was claimed, or when it may run.
         JobState::Finalizing => held.as_ref().map_or_else(|| score(&row.stamp), |(_, fence)| Some(at_ms(fence / 1000))),
-        JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.enqueued_at_ms.or(row.dispatched_at_ms)),
+        JobState::Waiting | JobState::Delayed => in_state_since(&row.id, row.enqueued_at_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };
     // If the job completed, the failure of an earlier run is not an error of the job.

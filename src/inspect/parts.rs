@@ -66,12 +66,12 @@ impl Cursors {
         if self.0.iter().all(Option::is_none) {
             return None;
         }
-        let told = self.0.iter().map(|cursor| match cursor.as_deref() {
+        let words = self.0.iter().map(|cursor| match cursor.as_deref() {
             None => ENDED,
             Some("") => BEGINS,
             Some(cursor) => cursor,
         });
-        Some(told.collect::<Vec<_>>().join(BETWEEN))
+        Some(words.collect::<Vec<_>>().join(BETWEEN))
     }
 
     /// Reads the next page of each partition that is not at its end. Returns the pages in the order of the partitions.

@@ -16,7 +16,7 @@ use crate::unix_time::ms_since_1970;
 use crate::worker_id::WorkerId;
 
 /// The most suspects that are reported.
-const TOLD: usize = 100;
+const MOST: usize = 100;
 
 /// The most workers that are looked up, to learn whether they were seen again.
 const LOOKED_UP: usize = 500;
@@ -106,7 +106,7 @@ impl PoisonSuspect {
         suspects.sort_by(|one, other| {
             other.deaths.cmp(&one.deaths).then(other.share.total_cmp(&one.share)).then(one.id.cmp(&other.id))
         });
-        suspects.truncate(TOLD);
+        suspects.truncate(MOST);
         suspects
     }
 }
@@ -245,8 +245,8 @@ mod tests {
             stall("twice", "e", StallReason::Manual, 11),
         ];
         let found = PoisonSuspect::among(stalls.iter().rev());
-        let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone, job.unexplained)).collect();
-        assert_eq!(told, [("poison", 3, 1, 3), ("twice", 2, 2, 2), ("neighbour", 2, 0, 0)]);
+        let shown: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone, job.unexplained)).collect();
+        assert_eq!(shown, [("poison", 3, 1, 3), ("twice", 2, 2, 2), ("neighbour", 2, 0, 0)]);
         assert!((found[0].share - (0.5 + 1.0 / 3.0 + 1.0)).abs() < 1e-9, "{found:?}");
         assert_eq!(PoisonSuspect::foremost(&[&found[0], &found[1]]).map(|job| job.id.as_str()), Some("poison"));
         assert!(PoisonSuspect::foremost(&[&found[1], &found[1]]).is_none() && PoisonSuspect::foremost(&[]).is_none());

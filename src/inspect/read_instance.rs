@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use super::Inspector;
 use super::instance_view::{NOWHERE, View};
 use super::page::holder;
-use super::waits::{NodeJob, Worked, for_so_long, why_open};
+use super::waits::{NodeJob, Worked, waited_and_why, why_open};
 use super::workers::WorkerReport;
 use super::workflow_report::{InstancePause, InstanceReport, NodeReport};
-use super::workflows::{UNTOLD, key_of, lately_since};
+use super::workflows::{UNREPORTED, key_of, lately_since};
 use crate::backend::timeouts::response_time;
 use crate::backend::values::{self, ParkedMark};
 use crate::backend::workflow::instances;
@@ -64,8 +64,8 @@ impl Inspector {
         let last = shape.nodes.len().min(first + LOOK_BATCH);
         // If the list of workers cannot be read, report no missing workers.
         let workers = self.live_workers().await.ok();
-        let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
-        let view = View { keys, id, state: &state, shape: &shape, states: &states, is_anybody };
+        let has_live_workers = workers.as_ref().is_none_or(|workers| !workers.is_empty());
+        let view = View { keys, id, state: &state, shape: &shape, states: &states, has_live_workers };
         let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
         self.both_halves(&view, workers.as_deref(), &mut nodes, now).await?;
         if state.is_unplaced {
@@ -120,23 +120,23 @@ impl Inspector {
         }
         let keys = view.keys;
         let untold = self.ask(async |conn| instances::untold(conn, keys).await).await?;
-        let refused_since = lately_since(untold, UNTOLD, now_ms).map(at_ms);
+        let refused_since = lately_since(untold, UNREPORTED, now_ms).map(at_ms);
         let since = self.ask(async |conn| outbox::in_outbox(conn, keys, &entries).await).await?;
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
         }
-        let is_anybody = view.is_anybody;
+        let has_live_workers = view.has_live_workers;
         for (task, places) in by_task {
             let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
             let asked = async {
-                let (found, untold) = (self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?);
+                let (found, unreported) = (self.states_of(&task, &ids).await?, self.unreported(&task, &ids).await?);
                 let parked_marks = self.parked_marks(&task, &ids).await?;
                 let is_delayed = |job: &Option<(JobState, usize)>| matches!(job, Some((JobState::Delayed, _)));
                 let delayed = ids.iter().zip(&found).filter(|(_, job)| is_delayed(job)).map(|(id, _)| id.clone());
                 let failed = self.failed(&task, delayed.collect()).await?;
-                Ok::<_, Error>((found, untold, parked_marks, failed))
+                Ok::<_, Error>((found, unreported, parked_marks, failed))
             };
-            let (found, untold, parked_marks, failed) = match asked.await {
+            let (found, unreported, parked_marks, failed) = match asked.await {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
@@ -148,15 +148,17 @@ impl Inspector {
             let works = |worker: &WorkerReport| worker.tasks.iter().any(|its| its.task == task);
             let is_worked = workers.is_none_or(|workers| workers.iter().any(works));
             let (is_paused, grace) = self.pauses_and_grace(&task).await.unwrap_or_default();
-            let of_task = Worked { is_worked, is_anybody, is_paused, for_people: Worked::for_people(&grace) };
-            for (((at, job), is_untold), is_parked) in places.into_iter().zip(found).zip(untold).zip(parked_marks) {
+            let of_task = Worked { is_worked, has_live_workers, is_paused, for_people: Worked::for_people(&grace) };
+            for (((at, job), is_unreported), is_parked) in
+                places.into_iter().zip(found).zip(unreported).zip(parked_marks)
+            {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
-                node.is_to_be_told = is_untold;
+                node.is_to_be_told = is_unreported;
                 let job = NodeJob {
                     task: &task,
                     state: node.job_state,
-                    is_to_be_told: is_untold,
+                    is_to_be_told: is_unreported,
                     is_parked,
                     failed: node.job.as_ref().and_then(|id| failed.get(id)),
                     to_send_since: node.to_send_since,
@@ -167,14 +169,14 @@ impl Inspector {
         }
         for at in open {
             if nodes[at].task.is_none() {
-                nodes[at].why = Some(why_graph_is_open(&nodes[at], is_anybody, now_ms));
+                nodes[at].why = Some(why_graph_is_open(&nodes[at], has_live_workers, now_ms));
             }
         }
         Ok(())
     }
 
     /// Which of the jobs have ended, but are not yet reported to their workflow.
-    async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+    async fn unreported(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
         self.of_each(task, ids, |keys, own| async move {
             self.ask(async |conn| outbox::among(conn, &keys, &own).await).await
         })
@@ -212,9 +214,9 @@ impl Inspector {
 }
 
 /// Why an open subgraph waits.
-fn why_graph_is_open(node: &NodeReport, is_anybody: bool, now_ms: u64) -> String {
+fn why_graph_is_open(node: &NodeReport, has_live_workers: bool, now_ms: u64) -> String {
     match (node.to_send_since, &node.child) {
-        (Some(since), _) => format!("its graph waits to be started{}", for_so_long(since, is_anybody, now_ms)),
+        (Some(since), _) => format!("its graph waits to be started{}", waited_and_why(since, has_live_workers, now_ms)),
         (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join, try_join_all};
 use super::Inspector;
 use super::audit_report::Inconsistency;
 use super::tasks::{
-    EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskReport, foreign_key, stands_since,
+    EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskReport, foreign_key, in_state_since,
 };
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
@@ -300,7 +300,7 @@ fn options_of(first: &Overview) -> EffectiveOptions {
 
 /// Since when the next job of a partition waits or is due, ms.
 fn waits_since(seen: &Overview) -> Option<u64> {
-    let waits = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since)).map(ms_of);
+    let waits = seen.heads.iter().filter_map(|(id, since)| in_state_since(id, *since)).map(ms_of);
     waits.chain(seen.first_due_ms.filter(|due| *due <= seen.now_ms)).min()
 }
 

@@ -77,7 +77,7 @@ impl Inspector {
         let keys = names.iter().map(|name| self.store.tables(name).first().get(Key::Delayed).to_owned());
         let keys: Vec<String> = std::iter::once(tasks(self.store.prefix())).chain(keys).collect();
         let looks = self.look(async |conn| look_at_all(conn, &keys).await);
-        let told = looks.await?.into_iter().map(|(place, look)| {
+        let reports = looks.await?.into_iter().map(|(place, look)| {
             let place = if place.is_empty() { self.store.place().to_string() } else { place };
             match look {
                 Ok(look) => ServerReport::of(place, look),
@@ -87,35 +87,35 @@ impl Inspector {
                 }
             }
         });
-        Ok(told.collect())
+        Ok(reports.collect())
     }
 }
 
 impl ServerReport {
-    fn of(place: String, mut told: ServerLook) -> ServerReport {
-        let text = |field: &str| told.info.get::<String>(field);
-        let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
+    fn of(place: String, mut look: ServerLook) -> ServerReport {
+        let text = |field: &str| look.info.get::<String>(field);
+        let number = |field: &str| look.info.get::<u64>(field).unwrap_or(0);
         let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
         // In Valkey, `redis_version` is the Redis version with which it is compatible.
         let valkey = text("valkey_version");
-        told.round_trips.sort_unstable();
-        let middle = told.round_trips.get(told.round_trips.len() / 2).copied().unwrap_or_default();
+        look.round_trips.sort_unstable();
+        let middle = look.round_trips.get(look.round_trips.len() / 2).copied().unwrap_or_default();
         ServerReport {
             place,
             fault: None,
             name: if valkey.is_some() { "valkey" } else { "redis" }.to_owned(),
             version: valkey.or_else(|| text("redis_version")).unwrap_or_default(),
             uptime: Duration::from_secs(number("uptime_in_seconds")),
-            clock: at_ms(told.now_ms),
+            clock: at_ms(look.now_ms),
             round_trip: middle,
-            longest_round_trip: told.round_trips.last().copied().unwrap_or_default(),
+            longest_round_trip: look.round_trips.last().copied().unwrap_or_default(),
             is_primary: text("role").is_none_or(|role| role == "master"),
             replicas: number("connected_slaves"),
             silent_replicas: (0..number("connected_slaves"))
                 .filter_map(|replica| text(&format!("slave{replica}")))
                 .filter(|said| is_silent(said))
                 .count() as u64,
-            wanted_replicas: told.wanted_replicas,
+            wanted_replicas: look.wanted_replicas,
             // From Redis 7.0 on, the second offset survives a restart, so it proves nothing.
             has_followed: match text("total_net_repl_input_bytes") {
                 Some(bytes) => bytes != "0",
@@ -130,7 +130,7 @@ impl ServerReport {
             unsaved_writes: number("rdb_changes_since_last_save"),
             has_snapshot: text("rdb_last_bgsave_time_sec").is_some_and(|seconds| seconds != "-1"),
             clients: number("connected_clients"),
-            write_refusal: told.refusal,
+            write_refusal: look.refusal,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::act_report::{BulkReport, RefusalReason};
 use super::filter::JobFilter;
 use super::page::{MOST_ROWS, holder};
 use super::parts::{Cursors, by_table, config};
-use super::sweep_by_hand::{LEAST_PATIENCE, Resolution, SweepByHand, Watch, undeclared};
+use super::sweep_by_hand::{LEAST_TIME, Resolution, SweepByHand, Watch, undeclared};
 use crate::backend::audit;
 use crate::backend::connection::OwnConnection;
 use crate::backend::keys::{Key, TaskKeys};
@@ -460,11 +460,11 @@ impl Inspector {
         if marked.is_empty() {
             return Ok(());
         }
-        let Some((_, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
+        let Some((_, interval)) = watch.epoch(LEAST_TIME).await? else { return Ok(()) };
         tokio::time::sleep(interval).await;
         for some in marked.chunks(BATCH) {
             let decision = Decision { ids: some.to_vec(), ..decision.clone() };
-            match watch.sweep(own, None, Duration::ZERO, "0", &decision, LEAST_PATIENCE).await? {
+            match watch.sweep(own, None, Duration::ZERO, "0", &decision, LEAST_TIME).await? {
                 SweepReply::Swept { resolved: some, .. } => resolved.extend(some),
                 SweepReply::Undeclared => return Err(undeclared()),
                 SweepReply::Moved { .. } | SweepReply::Early { .. } => {}
@@ -496,7 +496,7 @@ impl Inspector {
                 return Ok(());
             }
         }
-        let Some((epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
+        let Some((epoch, interval)) = watch.epoch(LEAST_TIME).await? else { return Ok(()) };
         let seen = self.overview_of(keys).await?;
         if seen.candidates + seen.active == 0 {
             return Ok(());

@@ -17,10 +17,10 @@ use crate::stall::witness::{DetectorReset, Witness};
 use crate::worker_id::WorkerId;
 
 /// How many intervals a watch may take before it gives up.
-const PATIENCE: u32 = 5;
+const MOST_INTERVALS: u32 = 5;
 
 /// The shortest time before a watch gives up.
-pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LEAST_TIME: Duration = Duration::from_secs(30);
 
 /// The error if the server lost the options of the task: without them it cannot decide about jobs.
 pub(super) fn undeclared() -> Error {
@@ -85,7 +85,7 @@ impl<'a> SweepByHand<'a> {
             epoch,
             interval,
             due: start.after(period),
-            end: start.after((interval * PATIENCE).max(LEAST_PATIENCE)),
+            end: start.after((interval * MOST_INTERVALS).max(LEAST_TIME)),
             cursor: "0".to_owned(),
             batch: 0,
             may_watch_again: true,
@@ -109,7 +109,7 @@ impl<'a> SweepByHand<'a> {
                 self.found.parked += parked;
                 // Continue while there is progress.
                 if !resolved.is_empty() {
-                    self.end = self.end.max(clock::now().after(LEAST_PATIENCE));
+                    self.end = self.end.max(clock::now().after(LEAST_TIME));
                 }
                 self.found.resolved.extend(resolved);
                 self.cursor = cursor;
@@ -187,13 +187,13 @@ pub(super) struct Watch<'a> {
     pub(super) keys: &'a TaskKeys,
     /// The connection, and the primary epoch of its primary.
     conn: Option<(OwnConnection, u64)>,
-    /// The line of the connection that carried its calls.
-    line: Option<u64>,
+    /// The number of the connection to the node that carried its last call.
+    node_connection: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn begin(inspector: &'a Inspector, keys: &'a TaskKeys) -> Watch<'a> {
-        Watch { inspector, keys, conn: None, line: None }
+        Watch { inspector, keys, conn: None, node_connection: None }
     }
 
     /// The epoch and the interval in force. `None` before the first. The answer must arrive within `time`.
@@ -229,18 +229,18 @@ impl<'a> Watch<'a> {
             store.ready().await?;
             let primary_epoch = store.primary_epoch();
             let (conn, primary_epoch) = match self.conn.take() {
-                Some(line) => line,
+                Some(open) => open,
                 None => (store.dedicated(Role::Shared, None).await?, primary_epoch),
             };
             let key = self.keys.get(Key::Meta);
-            let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
-            let before = std::mem::replace(&mut self.line, line.number_for(key));
-            if before.is_some() && before != self.line {
+            let mut node = conn.at(key).await.map_err(|e| classify("watch", e))?;
+            let before = std::mem::replace(&mut self.node_connection, node.number_for(key));
+            if before.is_some() && before != self.node_connection {
                 // The watch so far was with another server.
                 self.conn = Some((conn, primary_epoch));
                 return Err(Error::primary_changed());
             }
-            let answer = store.steady_since(primary_epoch, call(&mut line)).await?;
+            let answer = store.steady_since(primary_epoch, call(&mut node)).await?;
             self.conn = Some((conn, primary_epoch));
             Ok(answer)
         };

@@ -254,6 +254,6 @@ impl fmt::Display for KeyConflict {
 }
 
 /// Since when a job has been in its state: the stored time, or the time in its id.
-pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTime> {
+pub(super) fn in_state_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTime> {
     since_ms.map(at_ms).or_else(|| id.created_at())
 }

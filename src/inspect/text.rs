@@ -10,27 +10,27 @@ use crate::unix_time::ms_of;
 /// Foreign text, safe to print on one line of a terminal. Escapes control characters and those that change the text direction.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
+    let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         let turns =
             matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if c.is_control() || turns {
-            told.extend(c.escape_default());
+            out.extend(c.escape_default());
         } else {
-            told.push(c);
+            out.push(c);
         }
     }
-    told
+    out
 }
 
 /// The beginning of a text, for a column of a table.
 #[must_use]
 pub fn brief(text: &str, most: usize) -> String {
-    let told = shown(text);
-    if told.chars().count() <= most {
-        return told;
+    let out = shown(text);
+    if out.chars().count() <= most {
+        return out;
     }
-    told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+    out.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Quotes a word for a shell, as the last word of a command that a person pastes.
@@ -56,13 +56,13 @@ pub fn placed(line: &str, options: &str) -> String {
 /// An error and its causes on one line.
 #[must_use]
 pub fn chain(error: &dyn StdError) -> String {
-    let mut told = error.to_string();
+    let mut out = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let _ = write!(told, ": {cause}");
+        let _ = write!(out, ": {cause}");
         source = cause.source();
     }
-    told
+    out
 }
 
 /// Quotes a word for a shell, even if it contains control characters.
@@ -187,10 +187,10 @@ mod tests {
 
     #[test]
     fn time_spans_have_two_units() {
-        let told = |ms| span(Duration::from_millis(ms));
-        assert_eq!((told(0), told(840), told(4_240)), ("0ms".into(), "840ms".into(), "4.2s".into()));
-        assert_eq!((told(185_000), told(60_000)), ("3m 5s".into(), "1m".into()));
-        assert_eq!((told(187_200_000), told(3_605_000)), ("2d 4h".into(), "1h 5s".into()));
+        let out = |ms| span(Duration::from_millis(ms));
+        assert_eq!((out(0), out(840), out(4_240)), ("0ms".into(), "840ms".into(), "4.2s".into()));
+        assert_eq!((out(185_000), out(60_000)), ("3m 5s".into(), "1m".into()));
+        assert_eq!((out(187_200_000), out(3_605_000)), ("2d 4h".into(), "1h 5s".into()));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         assert_eq!(relative(now - Duration::from_secs(30), now), "30s ago");
         assert_eq!(relative(now + Duration::from_secs(30), now), "in 30s");

@@ -19,7 +19,7 @@ pub(super) struct Worked {
     /// Whether a live worker has the task.
     pub(super) is_worked: bool,
     /// Whether any worker is live. Each one advances workflows.
-    pub(super) is_anybody: bool,
+    pub(super) has_live_workers: bool,
     pub(super) is_paused: bool,
     /// Whether silent jobs wait for a person: claimed, running and finalizing ones.
     pub(super) for_people: [bool; 3],
@@ -33,8 +33,8 @@ impl Worked {
     }
 
     /// When a worker makes the next step of the workflow.
-    pub(super) fn soon(is_anybody: bool, within: &str) -> String {
-        match is_anybody {
+    pub(super) fn soon(has_live_workers: bool, within: &str) -> String {
+        match has_live_workers {
             true => format!("a worker does this within {within}"),
             false => "no worker is running".to_owned(),
         }
@@ -58,10 +58,10 @@ pub(super) struct NodeJob<'a> {
 
 /// Why an open node does not run yet. `None` if it runs.
 pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Option<String> {
-    let Worked { is_worked, is_anybody, is_paused, for_people } = of_task;
+    let Worked { is_worked, has_live_workers, is_paused, for_people } = of_task;
     let (task, is_parked) = (job.task, job.is_parked);
     let unworked = || format!("no worker works the task {task}");
-    let soon = |within| Worked::soon(is_anybody, within);
+    let soon = |within| Worked::soon(has_live_workers, within);
     let waits_for_a_person = match job.state {
         Some(JobState::Claimed) => for_people[0],
         Some(JobState::Running) => for_people[1],
@@ -105,7 +105,7 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
         Some(JobState::Finalizing) => Some("its job has its outcome, and its hook has not finished".to_owned()),
         Some(_) => None,
         None => Some(match job.to_send_since {
-            Some(since) => format!("its job waits to be sent{}", for_so_long(since, is_anybody, now_ms)),
+            Some(since) => format!("its job waits to be sent{}", waited_and_why(since, has_live_workers, now_ms)),
             None => format!("its job is missing and will be sent again: {}", soon(COMPARED)),
         }),
     }
@@ -120,12 +120,12 @@ fn ended(state: JobState) -> &'static str {
 }
 
 /// How long a step has waited and why, as ` for 12 s or longer: reason`. Empty within the first second.
-pub(super) fn for_so_long(since: SystemTime, is_anybody: bool, now_ms: u64) -> String {
+pub(super) fn waited_and_why(since: SystemTime, has_live_workers: bool, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
     if seconds == 0 {
         return String::new();
     }
-    let why = match is_anybody {
+    let why = match has_live_workers {
         true => "its task is unreachable, the server refused it, or the worker that tried it died".to_owned(),
         false => Worked::soon(false, ""),
     };
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn a_late_step_reports_how_long_it_has_waited() {
-        assert_eq!(for_so_long(at_ms(5000), true, 5999), "");
-        assert!(for_so_long(at_ms(5000), true, 17_100).starts_with(" for 12 s or longer: its task is unreachable"));
-        assert_eq!(for_so_long(at_ms(5000), false, 6000), " for 1 s or longer: no worker is running");
+        assert_eq!(waited_and_why(at_ms(5000), true, 5999), "");
+        assert!(waited_and_why(at_ms(5000), true, 17_100).starts_with(" for 12 s or longer: its task is unreachable"));
+        assert_eq!(waited_and_why(at_ms(5000), false, 6000), " for 1 s or longer: no worker is running");
     }
 
     #[test]

@@ -29,7 +29,7 @@ const TOGETHER: usize = 50;
 const PUT_OFF: Duration = Duration::from_secs(60);
 
 /// Updates of a workflow that were refused are retried every 5 s, well within this time.
-pub(super) const UNTOLD: Duration = Duration::from_secs(20);
+pub(super) const UNREPORTED: Duration = Duration::from_secs(20);
 
 /// The most rows of a page, and the most reads for it. A read also returns instances that run as nodes, which the page leaves out.
 const MOST_ROWS: usize = 500;
@@ -79,7 +79,7 @@ impl Inspector {
         // The outbox has the time of the next try of a postponed step, so use the time when it was first postponed. An end that
         // could not be recorded is in the outbox of its task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
-        let untold_ms = lately_since(untold, UNTOLD, now_ms);
+        let untold_ms = lately_since(untold, UNREPORTED, now_ms);
         let oldest_ms = oldest_ms.map_or(untold_ms, |ms| Some(since_ms.map_or(ms, |since_ms| ms.min(since_ms))));
         WorkflowReport {
             as_of: at_ms(now_ms),
@@ -189,8 +189,8 @@ impl Inspector {
     pub(super) fn move_workflows<'a>(&'a self, table: &'a Arc<TaskKeys>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let progress = WorkflowProgress::new(Arc::clone(&self.store));
-            let told = tokio::time::timeout(RESPONSE_TIMEOUT, progress.look_at(table, Duration::ZERO)).await;
-            if let Err(e) = told.unwrap_or_else(|_| Err(Error::timed_out())) {
+            let reported = tokio::time::timeout(RESPONSE_TIMEOUT, progress.look_at(table, Duration::ZERO)).await;
+            if let Err(e) = reported.unwrap_or_else(|_| Err(Error::timed_out())) {
                 tracing::debug!(task = table.task(), error = %e.chain(), "could not report ended jobs to their workflows; a worker retries");
             }
         })

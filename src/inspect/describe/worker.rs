@@ -97,10 +97,10 @@ const LATEST_UPDATE: Duration = Duration::from_secs(7);
 pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: SystemTime) -> Vec<Beat> {
     let mut beats = Vec::new();
     for worker in workers.into_iter().filter(|worker| worker.state != WorkerState::Gone) {
-        let told = now.duration_since(worker.last_seen_at).unwrap_or_default();
+        let report_age = now.duration_since(worker.last_seen_at).unwrap_or_default();
         // The figures of a live worker are up to 5 s old. Older ones say nothing about its heartbeats.
-        let is_told = told < LATEST_UPDATE;
-        let as_of = if is_told { worker.last_seen_at } else { now };
+        let is_current = report_age < LATEST_UPDATE;
+        let as_of = if is_current { worker.last_seen_at } else { now };
         for its in &worker.tasks {
             let interval = its.watches.iter().map(|watch| watch.interval).max();
             let age = its.last_beat_at.and_then(|at| as_of.duration_since(at).ok());
@@ -129,7 +129,7 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
                 verdict: match (its.held, is_late) {
                     (0, _) => "holds nothing",
                     (_, true) => "at risk",
-                    (_, false) if is_told => "safe",
+                    (_, false) if is_current => "safe",
                     (_, false) => "unknown",
                 },
             });
@@ -179,12 +179,12 @@ pub fn watches(worker: &WorkerReport, now: SystemTime) -> Vec<String> {
         let may = watch.may_resolve_at();
         let may = if may <= now { "now".to_owned() } else { relative(may, now) };
         let interval = span(watch.interval);
-        let told = format!(
+        let line = format!(
             "{task}: epoch {} since {since}, interval {interval}; may resolve {may}{}",
             watch.epoch,
             broken.unwrap_or_default()
         );
-        shown(&told)
+        shown(&line)
     };
     let watched = worker.tasks.iter().flat_map(|its| its.watches.iter().map(|watch| (&its.task, watch)));
     watched.map(watch).collect()
