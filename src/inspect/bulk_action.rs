@@ -60,7 +60,7 @@ pub struct BulkAction {
     state: Option<JobState>,
     dispatched_at_ms: Option<u64>,
     /// The states that [`pin`](BulkAction::pin) has read.
-    stood: HashMap<JobId, SeenState>,
+    pinned: HashMap<JobId, SeenState>,
     began_ms: Option<u64>,
     /// The progress: an index into the ids, or the cursor of a page.
     index: usize,
@@ -85,7 +85,7 @@ impl BulkAction {
             as_of_ms: None,
             state: None,
             dispatched_at_ms: None,
-            stood: HashMap::new(),
+            pinned: HashMap::new(),
             began_ms: None,
             index: 0,
             cursor: String::new(),
@@ -142,9 +142,9 @@ impl BulkAction {
                 };
                 let (found, dispatched) = self.inspector.ask(call).await?;
                 for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
-                    let stood = SeenState { state: job.map(|(state, _)| state), dispatched_at_ms };
-                    if self.stood.insert(id.clone(), stood).is_none() {
-                        *counts.entry(stood.state).or_default() += 1;
+                    let pinned = SeenState { state: job.map(|(state, _)| state), dispatched_at_ms };
+                    if self.pinned.insert(id.clone(), pinned).is_none() {
+                        *counts.entry(pinned.state).or_default() += 1;
                     }
                 }
             }
@@ -212,16 +212,16 @@ impl BulkAction {
                     // Handle each id once, even if it was passed several times.
                     if !self.seen.contains(&hash) && own.insert(hash) {
                         let own = |state| SeenState { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
-                        let stood = self.state.map(own).or_else(|| self.stood.get(&parsed).copied());
-                        named.push(match stood {
+                        let pinned = self.state.map(own).or_else(|| self.pinned.get(&parsed).copied());
+                        named.push(match pinned {
                             // Only a cancel distinguishes claimed from running. The other acts change neither.
-                            Some(stood)
-                                if stood.state == Some(JobState::Claimed)
+                            Some(pinned)
+                                if pinned.state == Some(JobState::Claimed)
                                     && !matches!(self.kind, Kind::Cancel { .. }) =>
                             {
-                                Named::if_unchanged(parsed, SeenState { state: Some(JobState::Running), ..stood })
+                                Named::if_unchanged(parsed, SeenState { state: Some(JobState::Running), ..pinned })
                             }
-                            Some(stood) => Named::if_unchanged(parsed, stood),
+                            Some(pinned) => Named::if_unchanged(parsed, pinned),
                             None => Named::anywhere(parsed),
                         });
                         texts.push(id.clone());
@@ -253,8 +253,8 @@ impl BulkAction {
                 self.report.refuse(row.id.to_string(), RefusalReason::PartOfWorkflow);
             }
         }
-        let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
-        let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = rows.into_iter().partition(|row| stood(row));
+        let was_there = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
+        let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = rows.into_iter().partition(|row| was_there(row));
         // A page of held jobs may exceed the limit.
         for rows in rows.chunks(BATCH) {
             let fresh = |row: &&&JobRow| !self.seen.contains(&self.hasher.hash_one(&row.id));
