@@ -91,7 +91,7 @@ impl View<'_> {
             let when = if is_still { "when the instance is resumed" } else { &*soon };
             format!("its state cannot be read, so it ends as corrupt: {when}")
         } else if needs == 0 && place == WorkflowState::Paused {
-            "it is ready, and the instance is paused".to_owned()
+            "it is ready, but the instance is paused".to_owned()
         } else if needs == 0 {
             format!("it is ready to start: {}", Worked::soon(self.has_live_workers, "15 s"))
         } else if left.is_empty() {
@@ -136,10 +136,7 @@ impl View<'_> {
             (Some(stopped), _) => stopped,
             (None, Some((_, failed))) => failed,
             (None, None) if self.state.broken_by.is_some() => {
-                return (
-                    Some("skipped".to_owned()),
-                    Some("the instance returns its value, but it was skipped".to_owned()),
-                );
+                return (Some("skipped".to_owned()), Some("its output node was skipped".to_owned()));
             }
             (None, None) if self.state.place == WorkflowState::Failed => StoredError::from_json(""),
             (None, None) => return (None, None),

@@ -60,7 +60,7 @@ pub(super) struct NodeJob<'a> {
 pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Option<String> {
     let Worked { is_worked, has_live_workers, is_paused, for_people } = of_task;
     let (task, is_parked) = (job.task, job.is_parked);
-    let unworked = || format!("no worker works the task {task}");
+    let no_worker = || format!("no live worker has the task {task}");
     let soon = |within| Worked::soon(has_live_workers, within);
     let waits_for_a_person = match job.state {
         Some(JobState::Claimed) => for_people[0],
@@ -83,14 +83,14 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
             Some(format!("its job {}, and its workflow was not updated: {}", ended(state), soon(COMPARED)))
         }
         Some(JobState::Waiting) if is_paused => Some(format!("its job waits, and the task {task} is paused")),
-        Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", unworked())),
+        Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", no_worker())),
         Some(JobState::Waiting) => Some(format!("its job waits for a free worker of the task {task}")),
         Some(JobState::Delayed) => {
             let what = job.failed.map_or_else(
                 || "its job is delayed".to_owned(),
                 |e| format!("its job waits for its next run after a failure ({}): {}", e.code, cut(&e.message, SHORT)),
             );
-            Some(if is_worked { what } else { format!("{what}, and {}", unworked()) })
+            Some(if is_worked { what } else { format!("{what}, and {}", no_worker()) })
         }
         Some(_) if is_parked && waits_for_a_person => Some(
             "its worker died or went silent, and its job is parked until a person runs it again or fails it".to_owned(),
@@ -99,10 +99,12 @@ pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Optio
             Some("its worker died or went silent, and its job is parked until its recovery delay is over".to_owned())
         }
         Some(_) if !is_worked && waits_for_a_person => {
-            Some(format!("its job is held, and {}: the next one parks it for a person if it is silent", unworked()))
+            Some(format!("its job is held, and {}: the next one parks it for a person if it is silent", no_worker()))
         }
-        Some(_) if !is_worked => Some(format!("its job is held, and {}: the next one recovers it", unworked())),
-        Some(JobState::Finalizing) => Some("its job has its outcome, and its hook has not finished".to_owned()),
+        Some(_) if !is_worked => Some(format!("its job is held, and {}: the next one recovers it", no_worker())),
+        Some(JobState::Finalizing) => {
+            Some("the outcome of its job is stored, but its hook has not finished".to_owned())
+        }
         Some(_) => None,
         None => Some(match job.to_send_since {
             Some(since) => format!("its job waits to be sent{}", waited_and_why(since, has_live_workers, now_ms)),

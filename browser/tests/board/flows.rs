@@ -40,7 +40,7 @@ pub async fn a_graph_is_shown_updates_itself_and_offers_actions(world: Rc<World>
     browser.until_heading("nightly").await;
     browser.click_text("main a.row", "2026-11-21").await;
     browser.until_heading("2026-11-21").await;
-    browser.until_text("no worker works the task export").await;
+    browser.until_text("no live worker has the task export").await;
     assert_eq!(browser.count("svg.graph g").await, 8);
     browser.eval("window.mark = 'the same page'").await;
     let worker = site.app.worker().spawn();

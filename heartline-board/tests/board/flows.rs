@@ -41,7 +41,7 @@ async fn links_lead_from_the_workflows_to_a_waiting_node() {
     let instance = site.page("/instance?workflow=nightly&id=a%26b%3Dc").await;
     for part in [
         "3 of 3 nodes, 2 open",
-        "its job waits, and no worker works the task export",
+        "its job waits, and no live worker has the task export",
         "it waits for &#34;&#62;&#60;script&#62;",
         "href=\"/job?task=export&amp;id=~nightly%2Fa%26b%3Dc%2F0%2F1\"",
         "href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc%2F2.1\"",

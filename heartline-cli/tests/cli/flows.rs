@@ -30,7 +30,7 @@ async fn an_instance_lists_its_nodes_and_why_it_waits() {
     for part in [
         "running, 4 of 4 nodes not ended, 3 open",
         "~nightly/2026-11-21/0/1 (waiting)",
-        "its job waits, and no worker works the task export",
+        "its job waits, and no live worker has the task export",
         "it waits for one, other",
         "its graph runs as 2026-11-21/3.1",
     ] {

@@ -39,7 +39,7 @@ async fn each_node_and_both_of_its_halves_show_why_it_waits() {
     let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
     let report = seen(&inspector, "one").await;
     assert_eq!((report.state, report.unfinished, report.open, report.node_count), (WorkflowState::Running, 16, 3, 16));
-    assert_eq!(why(&report, "first"), "its job waits, and no worker works the task work");
+    assert_eq!(why(&report, "first"), "its job waits, and no live worker has the task work");
     assert_eq!(of(&report, "first").job.as_ref().unwrap().as_str(), "~flow/one/0/1");
     assert_eq!(of(&report, "first").job_state, Some(JobState::Waiting));
     assert_eq!((why(&report, "part-3"), of(&report, "part-3").job.as_ref()), ("it waits for first", None));
@@ -49,7 +49,7 @@ async fn each_node_and_both_of_its_halves_show_why_it_waits() {
     );
     assert_eq!(of(&report, "sum").needs, Some(9));
     assert_eq!((why(&report, "child"), of(&report, "child").task.as_ref()), ("its graph runs as one/14.1", None));
-    assert_eq!(why(&report, "late"), "its job is delayed, and no worker works the task work");
+    assert_eq!(why(&report, "late"), "its job is delayed, and no live worker has the task work");
     let inner = seen(&inspector, "one/14.1").await;
     assert_eq!((inner.state, inner.nodes.len()), (WorkflowState::Running, 1));
     let worker = world.worker().await;
@@ -128,7 +128,7 @@ async fn a_node_with_a_snoozed_job_shows_its_last_outcome() {
     assert!(unread.starts_with("its job waits for its next run after a failure (codec): "), "{unread}");
     worker.stop().await;
     let report = seen(&inspector, "one").await;
-    assert_eq!(why(&report, "failed"), format!("{failed}, and no worker works the task work"));
+    assert_eq!(why(&report, "failed"), format!("{failed}, and no live worker has the task work"));
 }
 
 #[tokio::test]
@@ -149,7 +149,8 @@ async fn a_node_whose_job_waits_for_a_person_shows_it() {
     let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
     dead.claim_all(&["~flow/one/0/1"]).await;
     let report = seen(&inspector, "one").await;
-    let next = "its job is held, and no worker works the task work: the next one parks it for a person if it is silent";
+    let next =
+        "its job is held, and no live worker has the task work: the next one parks it for a person if it is silent";
     assert_eq!(why(&report, "held"), next);
     let worker = world.worker_with(left_alone()).await;
     let parked = "its worker died or went silent, and its job is parked until a person runs it again or fails it";
