@@ -25,8 +25,8 @@ use crate::worker_id::WorkerId;
 pub enum ForgetOutcome {
     /// The task was removed.
     Forgotten,
-    /// Nothing was removed, because these workers may work it: they were seen in the last hour and have not stopped, or their presence
-    /// is on an unreachable cluster node.
+    /// Nothing was removed, because these workers may have the task. They were seen in the last hour and have not stopped, or their
+    /// presence is on an unreachable cluster node.
     Worked(Vec<WorkerId>),
     /// Nothing was removed, because the task has this many jobs in any state.
     HasJobs(u64),
@@ -84,8 +84,8 @@ impl Inspector {
         Ok(try_all(tables.iter().map(|keys| resume(&**keys))).await?.into_iter().flatten().max())
     }
 
-    /// Removes a task that no worker works and that has no jobs in any state: its options, counters, events, and its place in the list
-    /// of tasks.
+    /// Removes a task that no worker has and that has no jobs in any state. This removes its options, counters and events, and its
+    /// place in the list of tasks.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
         let tables = self.tables_now(task).await?;
         // The tasks of a worker are unknown while the node of its presence is unreachable.

@@ -15,8 +15,8 @@ use crate::unix_time::as_ms_where_known;
 /// let old_timeouts = JobFilter::new(JobState::Failed).code("timeout").older_than(Duration::from_secs(600));
 /// ```
 ///
-/// The age of a terminal job counts from its end, that of a delayed job from its due time, that of a waiting job from when it was
-/// enqueued, and that of a held job from its claim.
+/// The age of a job counts from its end if it is terminal, from its due time if it is delayed, and from its claim if it is held. The
+/// age of a waiting job counts from when it was enqueued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct JobFilter {

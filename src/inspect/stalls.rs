@@ -220,8 +220,8 @@ impl Inspector {
         Ok(stalls)
     }
 
-    /// Why no job of a task is recovered yet: which workers watch, what broke their watches and when, and when jobs that stay silent
-    /// may be resolved.
+    /// Why no job of a task is recovered yet: which workers watch, and what broke their watches. Also when jobs that stay silent may be
+    /// resolved.
     pub async fn recovery_status(&self, task: &str) -> Result<RecoveryStatus, Error> {
         let (report, held_by) = (self.task(task).await?, self.lock_holders(task).await?);
         let mut workers = match self.workers().await {

@@ -152,7 +152,7 @@ impl Inspector {
         handle_of(workflow, id, Arc::clone(&self.store), progress, Arc::clone(&self.by))
     }
 
-    /// Recovers every workflow now, as workers do within 15 s to 75 s: records ended jobs, sends pending nodes, stops instances past
+    /// Recovers every workflow now, as workers do within 15 s to 75 s. It records ended jobs, sends pending nodes, stops instances past
     /// their deadlines, and compares every instance with its jobs. It is safe while workers run, and safe to repeat.
     ///
     /// # Errors

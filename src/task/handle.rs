@@ -127,8 +127,8 @@ impl<O> JobHandle<O> {
     /// Waits until the job has ended and returns its value.
     ///
     /// It has no timeout, and keeps waiting while Redis is unreachable; see [`result_within`](JobHandle::result_within). Usually the event
-    /// of the job's end ends the wait. The call also polls the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s
-    /// if events are off. All waiting handles share one connection for events and one for polling, and poll with few calls.
+    /// of the job's end ends the wait. The call also polls the state, after 1 s and then at growing pauses of up to 10 s, or 5 s if
+    /// events are off. All waiting handles share one connection for events and one for polling, and poll with few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if it failed, with the last failure.

@@ -55,8 +55,8 @@ impl Worker {
     /// `testing`).
     ///
     /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be decoded, is brought
-    /// forward once, and again each time another job ends, since it may have waited for that job. So a job that is snoozed every
-    /// time does not block the test. [`Drained::left`] lists it.
+    /// forward once. It is brought forward again when another job has ended, since it may have waited for that job. So a job that is
+    /// snoozed every time does not block the test. [`Drained::left`] lists it.
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.

@@ -58,8 +58,8 @@ pub struct WorkerHealth {
     /// - handlers have blocked the runtime for two intervals;
     /// - jobs wait while runs that lost their jobs have held every slot of a task for two intervals.
     pub live: bool,
-    /// Whether the worker claims and reports. It is true if the worker runs, its last answered heartbeat is younger than two thirds
-    /// of an interval, and the answer took at most a sixth of an interval.
+    /// Whether the worker claims and reports. It is true if the worker runs, the last answered heartbeat was sent less than two thirds
+    /// of an interval ago, and its answer took at most a sixth.
     pub ready: bool,
     /// Its phase.
     pub phase: WorkerPhase,

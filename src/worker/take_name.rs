@@ -77,8 +77,8 @@ impl Worker {
     }
 
     /// Asks the worker that had the name to stop, as a signal would. While it is alive, waits until its grace is over. Returns how to
-    /// take its jobs: as `Proof`, which counts a stall, if it gives no sign of life; as `Replaced` if it is alive and still holds jobs
-    /// after its grace. `None` if it has stopped and holds nothing.
+    /// take its jobs. If it gives no sign of life, `Proof`, which counts a stall. If it is alive and still holds jobs after its grace,
+    /// `Replaced`. `None` if it has stopped and holds nothing.
     async fn outgoing(&self, name: &str, worker: &str, said: &Presence) -> Result<Option<TakeReason<'static>>, Error> {
         if has_stopped(said) {
             return Ok(None);

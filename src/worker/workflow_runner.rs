@@ -1,5 +1,5 @@
-//! The workflow runner of a worker: reports ended nodes to workflows, sends opened nodes, asks whether runs may begin, and continues
-//! workflows that another worker left unfinished.
+//! The workflow runner of a worker. It reports ended nodes to workflows, sends opened nodes and asks whether runs may begin. It also
+//! continues workflows that another worker left unfinished.
 //!
 //! Each step is in an outbox first, and any worker that visits the workflow can repeat it. So the workflow runner does not wait for a
 //! call without an answer: a later visit repeats it.

@@ -56,7 +56,11 @@ impl Starter<'_> {
 
     /// Makes the call that starts the instance. The parts of a large instance are written before, so a replica that has this write has
     /// them, too.
-    async fn begin(&self, comes: StartContent<'_>, call_deadline: Option<CallDeadline>) -> Result<Copied<Started>, Error> {
+    async fn begin(
+        &self,
+        comes: StartContent<'_>,
+        call_deadline: Option<CallDeadline>,
+    ) -> Result<Copied<Started>, Error> {
         let bytes = if matches!(comes, StartContent::Parts { .. }) { 0 } else { self.instance.bytes() };
         let is_there = |started: &Started| matches!(started, Started::Now(_) | Started::InParts | Started::Existed);
         let call = || async move {

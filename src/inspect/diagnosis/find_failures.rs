@@ -48,8 +48,8 @@ impl TaskReport {
         self.options.values.get("keepFailed").is_none_or(|value| value != "0")
     }
 
-    /// How many jobs began to fail since a run completed or was snoozed. 0 if none failed in the last day, or none of them is left: the task
-    /// keeps failed jobs, and has neither failed nor unfinished ones.
+    /// How many jobs began to fail since a run completed or was snoozed. 0 if none failed in the last day. 0 also if none of them is
+    /// left: the task keeps failed jobs, and has neither failed nor unfinished ones.
     #[must_use]
     pub fn failed_in_a_row(&self) -> u64 {
         let is_left = self.counts.failed + self.counts.pending_total() > 0 || !self.keeps_failed();

@@ -14,8 +14,8 @@ pub(super) struct Stop {
     pub(super) cancel: Moment,
     /// When the shutdown ends. Jobs that were not reported by then are left.
     pub(super) end: Moment,
-    /// When the shutdown ends if no job is held and only a claim waits for its answer: the end of the grace, or the usual timeout
-    /// of a call if that is later.
+    /// When the shutdown ends if no job is held and only a claim waits for its answer. It is the end of the grace, or the usual
+    /// timeout of a call if that is later.
     pub(super) idle_end: Moment,
     /// Whether the handlers were cancelled.
     pub(super) has_cancelled: bool,

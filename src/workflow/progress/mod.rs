@@ -71,8 +71,8 @@ impl WorkflowProgress {
         }
     }
 
-    /// How many nodes this process reported to workflows, how many it sent, how many it ended because their jobs were lost, and how
-    /// many instances without a state it paused.
+    /// Counts of this process: nodes reported to workflows, nodes sent, nodes ended because their jobs were lost, and instances without
+    /// a state that it paused.
     pub(crate) fn tally(&self) -> [u64; 4] {
         self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
