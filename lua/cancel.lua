@@ -1,6 +1,6 @@
 -- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a
 -- tombstone in its list.
--- Uses     now events wake types may terminal columns nodes finish finished failure tombstones states named
+-- Uses     now events wake types may terminal columns nodes finish end_event failure tombstones states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

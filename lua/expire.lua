@@ -1,6 +1,6 @@
 -- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a tombstone
 -- in its list.
--- Uses     now may failing events wake types terminal columns nodes finish finished failure tombstones states
+-- Uses     now may failing events wake types terminal columns nodes finish end_event failure tombstones states
 -- KEYS[1]  expires       (zset)    ids by expiry time, ms
 -- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms
 -- KEYS[3]  payload       (hash)    column

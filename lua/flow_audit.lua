@@ -1,6 +1,6 @@
 -- Lists instances of a workflow without a step for long, to be compared with the jobs of their nodes. Ends unreadable
 -- ones, and lets running ones without open nodes be looked at again.
--- Uses     now events types book flow told
+-- Uses     now events types book flow flow_events
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
 -- KEYS[3]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it

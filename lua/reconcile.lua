@@ -1,8 +1,8 @@
 -- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
--- Uses     now failing events dropped wake types filled terminal columns nodes finish finished failure since
--- Uses     back_to_wait count object backoff finalize grace parked may resolve
+-- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
+-- Uses     back_to_wait count object backoff stored_outcomes grace parked may resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options

@@ -1,6 +1,7 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
--- Uses     now events dropped wake interval types filled around terminal columns nodes finish finished failure since
--- Uses     back_to_wait tombstones held count claim begin object finalize fields tally replay report hooks
+-- Uses     now events dropped wake interval types filled around terminal columns nodes finish end_event failure since
+-- Uses     back_to_wait tombstones held count claim begin object stored_outcomes fields totals replay reported_outcomes
+-- Uses     hooks
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -122,7 +123,7 @@ if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) e
 -- Writes from here on. The heads of the lists are read later: due jobs may be among them, and tombstones must not be.
 local hooks, tallied = NO_HOOKS, tally(out)
 if has_outcomes or how.hook and #out.all > 0 then
-  hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
+  hooks = settle_hooks(out, places, how, slots, extra_columns, cancelling, fields)
   want = less(want, room, hooks)
   -- Jobs may have ended in sets that were empty before: the list entries that they left are not jobs.
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end

@@ -15,8 +15,8 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events dropped wake types filled terminal columns nodes finish finished failure since
--- Uses     back_to_wait count object backoff finalize grace parked may resolve
+-- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
+-- Uses     back_to_wait count object backoff stored_outcomes grace parked may resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options

@@ -65,20 +65,3 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
   end
   return begun
 end
-
--- Locks the jobs for the worker, under ascending fences from the first one, and marks those that do not begin.
-local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
-  local ids, ahead = found.ids, {}
-  -- One long value first, as in lock_jobs.
-  local marks = #ids - found.begin > 16 and { ids[#ids], string.rep('-', 65) } or {}
-  redis.call('SADD', active, unpack(ids))
-  lock_jobs(locks, worker, fence, ids)
-  for at = found.begin + 1, #ids do
-    ahead[#ahead + 1] = ids[at]
-    marks[#marks + 1], marks[#marks + 2] = ids[at], string.format('%d', fence + at - 1)
-  end
-  if #ahead > 0 then
-    redis.call('HSET', claimed, unpack(marks))
-    add_words(fields, 'claimed', ahead)
-  end
-end

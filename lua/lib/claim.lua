@@ -219,6 +219,23 @@ local function lock_jobs(locks, worker, fence, ids)
   redis.call('HSET', locks, unpack(tokens))
 end
 
+-- Locks the claimed jobs, and marks those that do not begin.
+local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
+  local ids, ahead = found.ids, {}
+  -- One long value first, as in lock_jobs.
+  local marks = #ids - found.begin > 16 and { ids[#ids], string.rep('-', 65) } or {}
+  redis.call('SADD', active, unpack(ids))
+  lock_jobs(locks, worker, fence, ids)
+  for at = found.begin + 1, #ids do
+    ahead[#ahead + 1] = ids[at]
+    marks[#marks + 1], marks[#marks + 2] = ids[at], string.format('%d', fence + at - 1)
+  end
+  if #ahead > 0 then
+    redis.call('HSET', claimed, unpack(marks))
+    add_words(fields, 'claimed', ahead)
+  end
+end
+
 -- Adds the event `started`, and `restarted` (id, failed runs, stalls) for jobs that ran or were delayed before. The
 -- words `since` (id, dispatch time, delay) precede them, for started jobs whose id does not show when they could first
 -- be claimed. `joined` has all ids as one word list, if the caller has it.

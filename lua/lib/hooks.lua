@@ -1,11 +1,11 @@
--- The result of `finalize` in a call without hooks.
-local NO_HOOKS = { ids = {}, told = 0, left = false, wakes = false, next_due = math.huge }
-
 -- Hooks in settle: the outcomes of jobs and of hooks, and the hooks that the worker runs next.
+
+-- The result of `settle_hooks` in a call without hooks.
+local NO_HOOKS = { ids = {}, told = 0, left = false, wakes = false, next_due = math.huge }
 
 -- Stores outcomes, records how hooks ran, and takes up to `wanted` due hooks for the caller. What it handles leaves
 -- `out`. Returns the hooks, with the number of reported events, and whether due hooks are left.
-local function finalize(out, places, how, wanted, extra_columns, cancelling, fields)
+local function settle_hooks(out, places, how, wanted, extra_columns, cancelling, fields)
   -- Inner functions, since most calls need none of them.
 
   -- Reads what waits for its hook, without writing. Returns ids to run, up to `wanted`; orphans, which end without a
