@@ -23,7 +23,7 @@ async fn ended_jobs_are_listed_with_their_outcome_until_removed() {
 }
 
 #[tokio::test]
-async fn recent_ends_are_not_listed_and_impossible_future_ones_are() {
+async fn recent_ends_are_not_listed_but_ends_far_in_the_future_are() {
     let mut task = ended(&[("~w/a/0/1", "completed"), ("~w/a/1/1", "completed"), ("~w/a/2/1", "completed")]).await;
     let now = task.now_ms().await;
     task.zadd("outbox", now, "~w/a/0/1").await;

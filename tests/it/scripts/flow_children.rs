@@ -177,7 +177,7 @@ async fn trim_place(task: &mut Task, place: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cancel_of_eight_levels_ends_all_with_an_unstarted_last_one() {
+async fn a_cancel_ends_eight_levels_whose_last_never_started() {
     let mut task = Task::running_flow(&graph_alone()).await;
     let mut id = "a".to_owned();
     for _ in 1..8 {

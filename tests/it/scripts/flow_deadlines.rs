@@ -155,7 +155,7 @@ async fn a_deadline_in_the_future_is_left_alone() {
 }
 
 #[tokio::test]
-async fn the_same_look_removes_its_sends_and_others_continue() {
+async fn a_look_sends_nothing_of_an_instance_past_its_deadline() {
     let mut task = late().await;
     task.put(&line(), "b").await;
     for entry in ["s a/0/1", "s b/0/1"] {

@@ -41,7 +41,7 @@ async fn stopping_instances_run_on_and_children_are_listed_again() {
 }
 
 #[tokio::test]
-async fn an_unreadable_line_is_paused_too_so_that_audits_find_it() {
+async fn an_unreadable_instance_is_paused_for_audits_to_find() {
     let mut task = Task::new().await;
     task.put(&line(), "odd").await;
     task.write("no running.odd; instances odd=nonsense").await;

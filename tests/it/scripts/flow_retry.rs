@@ -38,7 +38,7 @@ async fn incomplete_nodes_run_in_a_new_run_and_completed_ones_stay() {
 }
 
 #[tokio::test]
-async fn a_cancelled_instance_with_all_nodes_completed_completes() {
+async fn a_retry_completes_a_cancelled_instance_whose_nodes_completed() {
     let mut task = Task::running_flow(&line()).await;
     for (node, value) in [("0", "7"), ("1", "8")] {
         task.ok("flow_advance", &format!("a {node} 1 c {value}")).await;
@@ -73,7 +73,7 @@ async fn a_late_copy_starts_no_other_run() {
 }
 
 #[tokio::test]
-async fn running_completed_stopping_and_unknown_ones_stay_unchanged() {
+async fn only_failed_cancelled_or_paused_instances_are_retried() {
     for place in ["running", "completed", "nowhere"] {
         let mut task = failed().await;
         task.write(&format!("no failed; {place} a=5")).await;

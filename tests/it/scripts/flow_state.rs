@@ -41,7 +41,7 @@ async fn an_incomplete_instance_shows_the_node_or_the_reason() {
 }
 
 #[tokio::test]
-async fn an_unreadable_one_is_unknown_and_one_in_no_place_is_shown_so() {
+async fn an_unreadable_instance_and_one_in_no_place_are_unknown() {
     let mut task = Task::running_flow(&line()).await;
     assert_eq!(task.ok("flow_state", "nobody").await, "[unknown]");
     task.write("no running").await;

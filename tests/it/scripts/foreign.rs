@@ -282,7 +282,7 @@ async fn cancels_and_reads_of_workflows_write_nothing_on_a_wrong_type() {
 }
 
 #[tokio::test]
-async fn care_for_workflows_writes_nothing_if_a_key_has_another_type() {
+async fn workflow_maintenance_writes_nothing_on_a_wrong_type() {
     for grace in ["10000", "9000000000000"] {
         each_key_with("deadline=passed", "flow_look", &format!("{grace} 200")).await;
     }

@@ -156,7 +156,7 @@ async fn counted_tombstones_are_not_faults() {
 }
 
 #[tokio::test]
-async fn a_tombstone_with_more_data_than_entries_lacks_its_payload() {
+async fn a_tombstone_with_a_leftover_column_lacks_its_payload() {
     let mut task = Task::with("waits first a").await;
     task.ok("remove", "- a -").await;
     assert_eq!(fault(&mut task, "a").await, "");

@@ -70,7 +70,7 @@ async fn an_entry_without_payload_becomes_a_tombstone_for_the_next_claim() {
 }
 
 #[tokio::test]
-async fn the_more_informative_place_wins() {
+async fn a_job_in_two_places_keeps_its_end_or_its_lock() {
     for (harms, id, place) in [
         ("failed completed=6; cancelled completed=6", "completed", "completed"),
         ("cancelled failed=6; delayed failed=6", "failed", "failed"),

@@ -52,7 +52,7 @@ async fn the_first_job_is_found_if_its_id_has_an_extra_entry() {
 }
 
 #[tokio::test]
-async fn with_600_tombstones_in_front_no_first_job_is_looked_for() {
+async fn the_search_for_the_first_job_ends_after_600_tombstones() {
     for (count, first) in [(599, "a"), (600, "''")] {
         let mut task = Task::new().await;
         let ids: Vec<String> = (0..count).map(|number| format!("x-{number}")).collect();

@@ -164,7 +164,7 @@ async fn a_damaged_job_is_not_parked() {
 }
 
 #[tokio::test]
-async fn a_proven_death_resolves_no_phase_that_waits_for_a_person() {
+async fn a_proven_death_leaves_jobs_that_wait_for_a_person() {
     let mut task = silent("off 60000 off").await;
     let reply = task.ok("reconcile", "v worker_restarted - 0 500 w").await;
     assert!(reply.contains("runs 1 recovered"), "a proof needs no more time: {reply}");
@@ -177,7 +177,7 @@ async fn a_proven_death_resolves_no_phase_that_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn jobs_that_wait_for_a_person_do_not_block_a_proven_death() {
+async fn jobs_that_wait_for_a_person_leave_room_for_the_others() {
     let mut task = Task::with("meta maxCount=1, grace=off 0 0").await;
     let ids: Vec<String> = (0..1100).map(|at| format!("job-{at:04}")).collect();
     for (id, fence) in ids.iter().zip(1_u64..) {

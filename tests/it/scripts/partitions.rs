@@ -11,7 +11,7 @@ async fn the_number_of_partitions_is_set_for_a_task_without_data() {
 }
 
 #[tokio::test]
-async fn an_existing_task_has_one_partition_and_nothing_is_written() {
+async fn a_task_with_data_keeps_its_one_partition() {
     let mut task = Task::new().await;
     task.lose_options().await;
     assert_eq!(task.unchanged("partitions", "1 1").await, "[partitions 1]");

@@ -26,7 +26,7 @@ async fn a_pause_needs_neither_a_name_nor_a_reason() {
 }
 
 #[tokio::test]
-async fn a_pause_counts_as_no_event_and_needs_events_for_its_entry() {
+async fn a_pause_adds_an_uncounted_entry_unless_events_are_off() {
     let mut task = Task::with("meta events=41").await;
     task.ok("pause", "- -").await;
     assert_keys!(task, "meta.events=41");

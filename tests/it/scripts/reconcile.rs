@@ -82,7 +82,7 @@ async fn a_call_decides_at_most_a_batch_and_returns_a_cursor() {
 }
 
 #[tokio::test]
-async fn a_pause_prevents_wakes_and_missing_options_any_decision() {
+async fn a_pause_prevents_wakes_and_lost_options_prevent_decisions() {
     let mut task = task_of(&[("w", "a", 7)]).await;
     task.lose_options().await;
     assert_eq!(task.unchanged("reconcile", &format!("{PROVEN} w")).await, "[undeclared]");

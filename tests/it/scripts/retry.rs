@@ -50,7 +50,7 @@ async fn leftovers_of_a_cancel_do_not_end_the_next_run() {
 }
 
 #[tokio::test]
-async fn jobs_in_other_states_return_them_and_stay_unchanged() {
+async fn jobs_in_other_states_return_their_state_and_stay() {
     let mut task = Task::with("waits waiting; runs w: running=7; payload delayed=1, completed=1").await;
     task.write("delayed delayed=9e12; completed completed=1").await;
     let told = task.unchanged("retry", "anna waiting - running - delayed - completed - nobody -").await;

@@ -12,7 +12,7 @@ async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
 #[tokio::test]
 async fn commands_that_read_inside_a_script_are_checked_too() {
     let mut task = Task::new().await;
-    if !tells(&mut task).await {
+    if !can_check(&mut task).await {
         return;
     }
     for command in ["lindex", "lrange", "llen", "scard", "zcard", "zrange", "zmscore", "hexists", "hmget", "exists"] {
@@ -23,7 +23,7 @@ async fn commands_that_read_inside_a_script_are_checked_too() {
 }
 
 /// Whether the server can check a user's rights: only since Redis 7.0.
-async fn tells(task: &mut Task) -> bool {
+async fn can_check(task: &mut Task) -> bool {
     let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut task.conn).await.unwrap();
     let version: String = info.get("redis_version").unwrap();
     version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
@@ -37,7 +37,7 @@ async fn a_script_that_would_be_refused_midway_is_refused_at_once() {
         ("expire", "w 200", "hdel zrem zadd hset xadd exists lindex lrange ltrim hexists zmscore hincrby"),
     ] {
         let mut task = Task::new().await;
-        if !tells(&mut task).await {
+        if !can_check(&mut task).await {
             return;
         }
         task.write("meta epoch=5, interval=1000, ask=1000, maxCount=1, maxAgeCompleted=1000; runs w: held=7").await;
@@ -79,7 +79,7 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
         let commands = commands_of(Task::new().await.script(script).source);
         for command in &commands {
             let mut task = Task::new().await;
-            if !tells(&mut task).await {
+            if !can_check(&mut task).await {
                 return;
             }
             task.write("waits waits; payload later=1, failed=1, ended=1, lost=1").await;

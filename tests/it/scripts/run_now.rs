@@ -25,7 +25,7 @@ async fn delayed_jobs_move_to_the_front_of_their_lists_in_order() {
 }
 
 #[tokio::test]
-async fn jobs_in_other_states_return_them_and_stay_unchanged() {
+async fn jobs_in_other_states_return_their_state_and_stay() {
     let mut task = Task::with("waits waiting; runs w: running=7").await;
     for place in ["completed", "failed", "cancelled"] {
         task.write(&format!("payload {place}=1; {place} {place}=1")).await;
