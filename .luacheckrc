@@ -18,6 +18,9 @@ for line in fragments:lines() do
 end
 fragments:close()
 
+-- The table of all keys, which scripts with the fragment `book` get.
+globals = { "keys" }
+
 -- A script may name the keys of its header. Fragments are given the keys that they need.
 local scripts = assert(io.popen("grep '^-- KEYS' lua/*.lua 2>/dev/null"))
 for line in scripts:lines() do

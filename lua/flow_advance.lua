@@ -26,9 +26,6 @@
 --          lib/flow.lua}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
-local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
-  cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
-  outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
 expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()

@@ -17,8 +17,6 @@
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
-local keys = { instances = instances, running = running, paused = paused, failed = failed, stopping = stopping,
-  error = errors, outbox = outbox }
 expect_types({}, {}, { instances, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
 local taken, more, is_known, is_running = {}, 0, {}, {}
 -- A shrinking command first: only then a server at maxmemory accepts the others.

@@ -25,9 +25,6 @@
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, reason = ARGV[1], ARGV[2]
-local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
-  cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors, input = input, cursor = cursor, grow = grow }
 expect_types({}, {}, { nodes, value, stopping, output, errors, input, cursor, grow, meta },
   { completed, failed, cancelled, outbox })
 local known = {}

@@ -23,9 +23,6 @@
 --          instance stops, and the node is cancelled, or the node is not open in this run
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
-local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
-  cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors, input = input, cursor = cursor, grow = grow }
 local known, reply, stopped, names = {}, { 'entered' }, {}, {}
 local flows = {}
 for at = 1, #ARGV, 3 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end

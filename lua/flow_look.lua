@@ -26,9 +26,6 @@
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
-  shapes = shapes, stopping = stopping, outbox = outbox, grow = grow, completed = completed, failed = failed,
-  cancelled = cancelled, output = output, error = errors, cursor = cursor }
 local known, _, now_ms = {}, now_us()
 local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
 -- Also entries over a minute ahead: the server's clock went back.

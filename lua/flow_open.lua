@@ -24,9 +24,6 @@
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, run = ARGV[1], ARGV[2]
-local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
-  cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
-  outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
 expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, _, now_ms = {}, now_us()

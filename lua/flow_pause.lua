@@ -27,9 +27,6 @@
 -- Emits    paused, resumed, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local keys = { instances = instances, running = running, paused = paused, completed = completed, failed = failed,
-  cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors, cursor = cursor }
 expect_types({}, {}, { nodes, value, stopping, output, errors, cursor, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
@@ -45,12 +42,12 @@ if action == 'pause' then
   redis.call('ZREM', running, flow)
   redis.call('ZADD', paused, now, flow)
   redis.call('ZREM', outbox, entry)
-  if ARGV[5] then write(keys, 'error', flow, now .. ' ' .. ARGV[5]) end
+  if ARGV[5] then write(keys, 'errors', flow, now .. ' ' .. ARGV[5]) end
   tell(keys, 'paused', flow .. '/' .. one.run)
 else
   redis.call('ZREM', paused, flow)
   redis.call('ZADD', running, now, flow)
-  write(keys, 'error', flow, false)
+  write(keys, 'errors', flow, false)
   note(keys, now_ms, entry)
   tell(keys, 'resumed', flow .. '/' .. one.run)
 end

@@ -15,8 +15,6 @@
 --          three times), eight words per node to send: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
-  shapes = shapes, stopping = stopping, outbox = outbox, grow = grow }
 expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })
 local known, sends, lost, _, now_ms = {}, {}, {}, now_us()
 -- A shrinking command first: only then a server at maxmemory accepts the others.

@@ -26,8 +26,6 @@
 -- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local keys = { instances = instances, running = running, paused = paused, shapes = shapes, stopping = stopping,
-  outbox = outbox }
 expect_types({}, {}, { nodes, value, stopping, errors, grow, meta }, { running, paused, failed, cancelled, outbox,
   deadlines })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()

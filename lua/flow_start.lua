@@ -35,8 +35,6 @@
 -- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local keys = { instances = instances, running = running, paused = paused, nodes = nodes, input = input, value = value,
-  shapes = shapes, stopping = stopping, outbox = outbox }
 if redis.call('HEXISTS', instances, flow) == 1 then return { 'existed' } end
 expect_types({}, {}, { nodes, input, value, shapes, stopping, staging, meta }, { running, paused, completed, failed,
   cancelled, outbox, tasks, children, deadlines })

@@ -19,8 +19,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow = ARGV[1]
-local keys = { instances = instances, running = running, paused = paused, shapes = shapes, stopping = stopping,
-  completed = completed, failed = failed, cancelled = cancelled }
 local one = instance_of({}, keys, flow)
 if not one then return { 'unknown' } end
 local place = one.runs and 'running' or one.is_paused and 'paused' or ended_in(keys, one) or 'unknown'

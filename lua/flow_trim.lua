@@ -20,7 +20,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local age, most, least = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
 expect_types({}, {}, { instances, nodes, input, value, output, errors, stopping, shapes, grow, cursor },
   { place, children, deadlines })
 local _, now_ms = now_us()

@@ -12,7 +12,6 @@
 -- Returns  {'unstaged', how many, 1 if others remain else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
 -- From a random place on, so that young starts do not hide the others. A small hash is read whole.
 local found = redis.call('HSCAN', staging, string.format('%d', now_us() % 65536), 'COUNT', 20)[2]
 if ARGV[2] and ARGV[2] ~= '' then found = { ARGV[2], redis.call('HGET', staging, ARGV[2]) or nil } end

@@ -1,5 +1,5 @@
--- Buffers reads and writes of the hashes and sorted sets in `keys`: each field is read once, and written once, together
--- with others. A field or member that is missing, or will be removed, is false.
+-- Buffers reads and writes of the hashes and sorted sets in `keys`, the table of all keys of the script: each field is
+-- read once, and written once, together with others. A field or member that is missing, or will be removed, is false.
 local function page_of(keys, book, name)
   local page = keys[book] and keys[book][name]
   if page then return page end

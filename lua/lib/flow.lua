@@ -154,7 +154,7 @@ local function stop(keys, one, how, now_ms)
     put(keys, 'paused', one.flow, false)
     put(keys, 'running', one.flow, now_ms)
     -- This held who paused it, and why.
-    write(keys, 'error', one.flow, false)
+    write(keys, 'errors', one.flow, false)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
 end
@@ -301,7 +301,7 @@ local function give_up(keys, flow, line, now_ms)
   write(keys, 'stopping', flow, false)
   if string.find(flow, '/', 1, true) then return write(keys, 'instances', flow, false) end
   place_ended(keys, flow, 'failed', now_ms)
-  write(keys, 'error', flow, string.match(UNREADABLE, ' (.*)$'))
+  write(keys, 'errors', flow, string.match(UNREADABLE, ' (.*)$'))
   write(keys, 'instances', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
   tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
 end
@@ -336,7 +336,7 @@ local function end_or_keep(keys, one, now_ms)
       place_ended(keys, one.flow, word, now_ms)
       if value then write(keys, 'output', one.flow, value) end
     end
-    if why and why ~= '' then write(keys, 'error', one.flow, why) end
+    if why and why ~= '' then write(keys, 'errors', one.flow, why) end
     write(keys, 'stopping', one.flow, false)
     put(keys, 'outbox', 'x ' .. one.flow .. '/' .. one.run, false)
     put(keys, 'outbox', 'o ' .. one.flow .. '/' .. one.run, false)

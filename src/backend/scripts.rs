@@ -147,10 +147,16 @@ impl ScriptDef {
     }
 
     /// The line that gives each key its name in Lua. It comes after the fragments, whose functions take keys as
-    /// parameters: outer variables would make them slower.
+    /// parameters: outer variables would make them slower. A script that uses the fragment `book` also gets the table
+    /// `keys`, with all of them by name.
     fn names_of_keys(&self) -> String {
         let names: Vec<String> = self.named_keys().map(lua_name).collect();
-        format!("local {} = unpack(KEYS)\n", names.join(", "))
+        let line = format!("local {} = unpack(KEYS)\n", names.join(", "));
+        if !self.header("-- Uses ").flat_map(str::split_whitespace).any(|name| name == "book") {
+            return line;
+        }
+        let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
+        format!("{line}local keys = {{ {} }}\n", fields.join(", "))
     }
 
     /// Starts a call with the keys of the task. The arguments follow.

@@ -161,7 +161,10 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         let names: Vec<&str> =
             keys.iter().map(|(_, name, ..)| *in_lua.get(name.as_str()).unwrap_or(&name.as_str())).collect();
         let file = read(&format!("lua/{}.lua", script.name));
-        let expected = format!("{fragments}local {} = unpack(KEYS)\n{file}", names.join(", "));
+        let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
+        let table = format!("local keys = {{ {} }}\n", fields.join(", "));
+        let table = if uses.contains(&"book") { table } else { String::new() };
+        let expected = format!("{fragments}local {} = unpack(KEYS)\n{table}{file}", names.join(", "));
         let (_, source) = script.source.split_once('\n').unwrap();
         assert!(source == expected, "{} is not joined from what its header names", script.name);
         used.extend(uses.iter().map(|name| format!("lua/lib/{name}.lua")));
