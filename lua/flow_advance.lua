@@ -69,8 +69,5 @@ for _, one in ipairs(touched) do
   if one.is_miscounted then recount(keys, one, now_ms) end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
-write_all(keys)
-tell_all(keys, meta, events)
-local reply = { 'advanced' }
-add_news(reply, keys, opened, now_ms)
-return reply
+write_and_report(keys)
+return add_news({ 'advanced' }, keys, opened, now_ms)

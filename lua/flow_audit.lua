@@ -50,6 +50,5 @@ for place, text in ipairs(redis.call('HMGET', instances, unpack(taken))) do
     if out == '0' and not redis.call('ZSCORE', outbox, entry) then note(keys, now_ms, entry) end
   end
 end
-write_all(keys)
-tell_all(keys, meta, events)
+write_and_report(keys)
 return reply

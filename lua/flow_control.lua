@@ -45,9 +45,6 @@ redis.call('HDEL', output, '')
 stop(keys, one, 'cancelled ' .. reason, now_ms)
 local opened = { later = {} }
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
-write_all(keys)
-tell_all(keys, meta, events)
+write_and_report(keys)
 if one.runs then return { 'stopping', one.run } end
-local reply = { 'ended', 'cancelled' }
-add_news(reply, keys, opened, now_ms)
-return reply
+return add_news({ 'ended', 'cancelled' }, keys, opened, now_ms)

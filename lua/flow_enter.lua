@@ -48,7 +48,5 @@ for _, found in ipairs(stopped) do
   end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
-write_all(keys)
-tell_all(keys, meta, events)
-add_news(reply, keys, opened, now_ms)
-return reply
+write_and_report(keys)
+return add_news(reply, keys, opened, now_ms)

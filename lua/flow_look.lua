@@ -73,6 +73,5 @@ for _, one in ipairs(unreadable) do
     write_head(keys, one)
   end
 end
-write_all(keys)
-tell_all(keys, meta, events)
+write_and_report(keys)
 return reply

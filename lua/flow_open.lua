@@ -62,8 +62,5 @@ local is_last = one.stopping or from + OPENS >= count
 if is_last then put(keys, 'outbox', 'o ' .. mark, false) end
 write(keys, 'cursor', mark, not is_last and tostring(from + OPENS))
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
-write_all(keys)
-tell_all(keys, meta, events)
-local reply = { 'opened', is_last and 0 or 1 }
-add_news(reply, keys, opened, now_ms)
-return reply
+write_and_report(keys)
+return add_news({ 'opened', is_last and 0 or 1 }, keys, opened, now_ms)

@@ -53,7 +53,6 @@ else
 end
 keys.by = ARGV[4]
 end_or_keep(keys, one, now_ms)
-write_all(keys)
-tell_all(keys, meta, events)
+write_and_report(keys)
 if action == 'pause' then return { 'paused' } end
 return one.runs and { 'resumed', one.run } or { 'ended' }

@@ -37,6 +37,4 @@ for at = 1, #ARGV, 3 do
     end
   end
 end
-local reply = { 'resent', #lost, unpack(lost) }
-add_opened(reply, keys, sends, now_ms)
-return reply
+return add_opened({ 'resent', #lost, unpack(lost) }, keys, sends, now_ms)

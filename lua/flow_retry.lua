@@ -67,6 +67,5 @@ one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live,
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)
 write_head(keys, one)
 tell(keys, 'started', flow .. '/' .. one.run)
-write_all(keys)
-tell_all(keys, meta, events)
+write_and_report(keys)
 return { 'again', one.run }

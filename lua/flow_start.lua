@@ -82,8 +82,5 @@ if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms 
 redis.call('HDEL', staging, flow)
 write_head(keys, one)
 tell(keys, 'started', flow .. '/1')
-write_all(keys)
-tell_all(keys, meta, events)
-local reply = { 'started' }
-add_opened(reply, keys, opened, now_ms)
-return reply
+write_and_report(keys)
+return add_opened({ 'started' }, keys, opened, now_ms)

@@ -48,8 +48,5 @@ else
   stop(keys, one, UNREADABLE, now_ms)
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
-write_all(keys)
-tell_all(keys, meta, events)
-local reply = { 'visited' }
-add_news(reply, keys, opened, now_ms)
-return reply
+write_and_report(keys)
+return add_news({ 'visited' }, keys, opened, now_ms)

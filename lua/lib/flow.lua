@@ -453,6 +453,7 @@ local function add_opened(reply, keys, opened, now_ms)
     reply[at + 4], reply[at + 5], reply[at + 6] = send.task, send.own, one.wait
     reply[at + 7], reply[at + 8] = where, payload
   end
+  return reply
 end
 
 -- Like add_opened, but first the number of outbox entries to carry out at once, and those entries: nodes with more
@@ -465,5 +466,5 @@ local function add_news(reply, keys, opened, now_ms)
     if one.runs then reply[#reply + 1] = 'x ' .. one.flow .. '/' .. one.run end
   end
   reply[count] = #reply - count
-  add_opened(reply, keys, opened, now_ms)
+  return add_opened(reply, keys, opened, now_ms)
 end

@@ -1,6 +1,7 @@
--- Reports the buffered events in one entry, after the last write, and counts what could not be read.
-local function tell_all(keys, meta, events)
-  local fields, count = {}, 0
+-- Writes everything that is buffered. Then reports the buffered events in one entry, and counts what could not be read.
+local function write_and_report(keys)
+  write_all(keys)
+  local meta, fields, count = keys.meta, {}, 0
   if keys.by and keys.by ~= '' then add_words(fields, 'by', { keys.by }) end
   for _, kind in ipairs({ 'started', 'node', 'paused', 'resumed', 'ended' }) do
     local words = keys.told and keys.told[kind] or {}
@@ -12,5 +13,5 @@ local function tell_all(keys, meta, events)
     redis.pcall('HINCRBY', meta, 'corrupt', keys.corrupt)
     redis.pcall('HSET', meta, 'corruptAt', string.format('%d', now_ms))
   end
-  if count > 0 then emit_event(events, meta, 'events', count, '', fields) end
+  if count > 0 then emit_event(keys.events, meta, 'events', count, '', fields) end
 end

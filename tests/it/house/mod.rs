@@ -226,7 +226,7 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
             }
         }
         // Events of workflow instances are collected and written at the end.
-        for line in body.iter().filter(|_| script.source.contains("tell_all(")) {
+        for line in body.iter().filter(|_| script.source.contains("write_and_report(")) {
             let told = line.split_once("tell(keys, ").and_then(|(_, words)| words.split_once(", flow"));
             emitted.extend(told.iter().flat_map(|(kind, _)| kind.split('\'').skip(1).step_by(2)).map(str::to_owned));
             emitted
