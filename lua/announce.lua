@@ -1,6 +1,6 @@
 -- Writes the presence of a worker, also on a server at maxmemory. `bootedAt` is the server's clock minus the boot clock
 -- of the worker's host. The smallest value is kept, since a late call only adds to it.
--- Uses     now
+-- Uses     now shrink_first
 -- KEYS[1]  worker  (hash)  presence of the worker
 -- ARGV[1]  fields  (pairs: name, value; `bootClock` is in ms)
 -- Returns  {'announced'}
@@ -16,7 +16,6 @@ for at = 1, #ARGV, 2 do
     fields[#fields + 1] = string.format('%d', math.min(smallest or booted_at, booted_at))
   end
 end
--- A shrinking command first: only then a server at maxmemory accepts the other.
-redis.call('HDEL', worker, '')
+shrink_first('HDEL', worker)
 redis.call('HSET', worker, unpack(fields))
 return { 'announced' }

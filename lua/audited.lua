@@ -1,5 +1,5 @@
 -- Records when an audit of the task finished, and what it found. Writes nothing if the task has no data.
--- Uses     now
+-- Uses     now shrink_first
 -- KEYS[1]  meta   (hash)  time and result of the last audit
 -- ARGV[1]  found  (kinds of fault, each with its number; '': none)
 -- Returns  {'noted'}; or {'unknown'}: nothing is written
@@ -8,7 +8,6 @@
 local found = ARGV[1]
 
 if redis.call('HLEN', meta) == 0 then return { 'unknown' } end
--- A shrinking command first: only then a server at maxmemory accepts the other.
-redis.call('HDEL', meta, '')
+shrink_first('HDEL', meta)
 redis.call('HSET', meta, 'auditedAt', string.format('%d', now_us() / 1000), 'auditFound', found)
 return { 'noted' }

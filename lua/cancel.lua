@@ -1,6 +1,7 @@
 -- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a
 -- tombstone in its list.
--- Uses     now events wake types may terminal columns nodes finish end_event failure tombstones states named
+-- Uses     now shrink_first events wake types may terminal columns nodes finish end_event failure tombstones states
+-- Uses     named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -83,8 +84,7 @@ if total > 0 then
   must_be_allowed_all('ZADD', { outbox, unpack(elsewhere) })
   must_be_allowed_all('HSET', { errors, result, outcome })
 end
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('HDEL', cancelling, '')
+shrink_first('HDEL', cancelling)
 for _, id in ipairs(held) do
   redis.call('HSETNX', cancelling, id, reason)
   redis.pcall('PUBLISH', channel, id)

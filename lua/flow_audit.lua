@@ -1,6 +1,6 @@
 -- Lists instances of a workflow without a step for long, to be compared with the jobs of their nodes. Ends unreadable
 -- ones, and lets running ones without open nodes be looked at again.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
 -- KEYS[3]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
@@ -19,8 +19,7 @@
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
 expect_types({}, {}, { instances, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
 local taken, more, is_known, is_running = {}, 0, {}, {}
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('ZREM', running, '')
+shrink_first('ZREM', running)
 -- However many run, the paused ones get a share.
 local room = limit - math.min(math.floor(limit / 10), redis.call('ZCARD', paused))
 for _, place in ipairs({ running, paused }) do

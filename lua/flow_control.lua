@@ -1,5 +1,5 @@
 -- Cancels an instance of a workflow.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -41,7 +41,7 @@ if not (one.runs or one.is_paused) then
 end
 local _, now_ms = now_us()
 if string.match(one.stopping or '', '^%l+') == 'cancelled' then return { 'stopping', one.run } end
-redis.call('HDEL', output, '')
+shrink_first('HDEL', output)
 stop(keys, one, 'cancelled ' .. reason, now_ms)
 local opened = { later = {} }
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)

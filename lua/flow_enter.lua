@@ -1,5 +1,5 @@
 -- Asks whether the handlers of nodes may begin.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -37,7 +37,7 @@ end
 local opened, budget, touched, seen, _, now_ms = { later = {} }, a_budget(), {}, {}, now_us()
 if #stopped > 0 then
   expect_types({}, {}, { value, output, errors, input, cursor, grow, meta }, { completed, failed, cancelled, outbox })
-  redis.call('HDEL', output, '')
+  shrink_first('HDEL', output)
 end
 for _, found in ipairs(stopped) do
   local one, index, name = unpack(found)

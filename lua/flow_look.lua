@@ -1,5 +1,5 @@
 -- Lists steps of a workflow that were not carried out in time, and stops instances past their deadlines.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -36,8 +36,7 @@ local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', 
 if #late > 0 then
   expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, grow, output, errors, cursor, meta },
     { running, paused, completed, failed, cancelled })
-  -- A shrinking command first: only then a server at maxmemory accepts the others.
-  redis.call('ZREM', deadlines, '')
+  shrink_first('ZREM', deadlines)
 end
 for _, flow in ipairs(late) do
   local one = instance_of(known, keys, flow)

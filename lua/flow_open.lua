@@ -1,5 +1,5 @@
 -- Opens ready nodes of an instance, after a pause or in a new run.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -44,7 +44,7 @@ for index = from, math.min(count, from + OPENS) - 1 do
   names[#names + 1], records[#records + 1] = node_of(flow, index), one.digest .. '/' .. index
 end
 foresee(keys, names, records, 0, #names)
-redis.call('HDEL', cursor, '')
+shrink_first('HDEL', cursor)
 -- No other call would ever reach what cannot be read.
 if #names == 0 then stop(keys, one, UNREADABLE, now_ms) end
 for place, name in ipairs(names) do

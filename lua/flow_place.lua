@@ -1,6 +1,6 @@
 -- Pauses instances that are in no place, since the server lost it, for a person to decide. Those that were stopping run
 -- again, and stop; children run again with their parents.
--- Uses     now types
+-- Uses     now shrink_first types
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -20,8 +20,7 @@ local is_placed, now, count = {}, string.format('%d', now_ms), 0
 for _, place in ipairs({ running, paused, completed, failed, cancelled }) do
   for at, score in ipairs(redis.call('ZMSCORE', place, unpack(ARGV))) do is_placed[at] = is_placed[at] or score end
 end
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('ZREM', paused, '')
+shrink_first('ZREM', paused)
 for at, flow in ipairs(ARGV) do
   local is_child, line = string.find(flow, '/', 1, true), lines[at]
   local is_to_end = stops[at] and (string.find(stops[at], '^cancelled ') or string.find(stops[at], '^failed '))

@@ -1,5 +1,5 @@
 -- Postpones outbox entries that could not be carried out by some 5 s, so that they do not block others.
--- Uses     now types
+-- Uses     now shrink_first types
 -- KEYS[1]  outbox   (zset)  pending steps, by due time, ms
 -- KEYS[2]  meta     (hash)  putOff, untold: first and last failure to carry out entries, or to report jobs, ms
 -- ARGV[1]  entries  (of the outbox, at most 200; none: ended jobs could not be reported to the workflow)
@@ -15,8 +15,7 @@ local since, last = string.match(redis.call('HGET', meta, field) or '', '^(%d+) 
 if not since or now_ms - last > OVER or since + 0 > now_ms then since = string.format('%d', now_ms) end
 local marks, score = {}, string.format('%d', now_ms - TAKEN + AGAIN)
 for _, entry in ipairs(ARGV) do marks[#marks + 1], marks[#marks + 2] = score, entry end
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('ZREM', outbox, '')
+shrink_first('ZREM', outbox)
 if #marks > 0 then redis.call('ZADD', outbox, 'XX', unpack(marks)) end
 redis.call('HSET', meta, field, since .. ' ' .. string.format('%d', now_ms))
 return { 'put' }

@@ -1,5 +1,5 @@
 -- Sends open nodes again whose jobs the server has lost.
--- Uses     now types book flow
+-- Uses     now shrink_first types book flow
 -- KEYS[1]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running   (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused    (zset)  instances by pause time, ms
@@ -17,8 +17,7 @@
 -- Refuses  WRONGTYPE before the first write
 expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })
 local known, sends, lost, _, now_ms = {}, {}, {}, now_us()
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('ZREM', outbox, '')
+shrink_first('ZREM', outbox)
 for at = 1, #ARGV, 3 do
   local one, name, run = instance_of(known, keys, ARGV[at]), node_of(ARGV[at], ARGV[at + 1]), ARGV[at + 2]
   local state = goes_on(one, run) and redis.call('HGET', nodes, name) or ''

@@ -1,5 +1,5 @@
 -- Removes instances of a workflow that ended long ago, with all their data and children, and shapes without users.
--- Uses     now types book flow flow_remove
+-- Uses     now shrink_first types book flow flow_remove
 -- KEYS[1]  place      (zset)  instances by end time, ms
 -- KEYS[2]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[3]  nodes      (hash)  instance/node -> its state
@@ -27,8 +27,7 @@ local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - least), 'WITHSCORES', 'LIMIT', 0,
   100)
 local gone, budget, more = 0, 500, 0
--- A shrinking command first: only then a server at maxmemory accepts the others.
-if #oldest > 0 then redis.call('HDEL', cursor, '') end
+if #oldest > 0 then shrink_first('HDEL', cursor) end
 
 -- Removes one instance; returns false if some of it is left.
 local function remove(flow)

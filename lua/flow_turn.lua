@@ -1,5 +1,5 @@
 -- Takes workflows that no worker has visited for some time, and marks them as visited.
--- Uses     now
+-- Uses     now shrink_first
 -- KEYS[1]  workflows  (zset)  workflows by time of the last visit, ms
 -- ARGV[1]  pause  (ms since the last visit)
 -- ARGV[2]  limit  (workflows per call)
@@ -12,8 +12,7 @@ local due = redis.call('ZRANGEBYSCORE', workflows, '-inf', string.format('%d', n
 local ahead = redis.call('ZRANGEBYSCORE', workflows, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, ARGV[2])
 for _, name in ipairs(ahead) do due[#due + 1] = name end
 local reply = { 'taken' }
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('ZREM', workflows, '')
+shrink_first('ZREM', workflows)
 for _, name in ipairs(due) do
   redis.call('ZADD', workflows, string.format('%d', now_ms), name)
   reply[#reply + 1] = name

@@ -1,5 +1,5 @@
 -- Removes what was written of instances whose start in parts was given up.
--- Uses     now types book flow flow_remove
+-- Uses     now shrink_first types book flow flow_remove
 -- KEYS[1]  staging   (hash)  instance -> nonce, parts written, when (ms), shape, nodes
 -- KEYS[2]  nodes     (hash)  instance/node -> its state
 -- KEYS[3]  input     (hash)  instance/node -> payload
@@ -17,8 +17,7 @@ local found = redis.call('HSCAN', staging, string.format('%d', now_us() % 65536)
 if ARGV[2] and ARGV[2] ~= '' then found = { ARGV[2], redis.call('HGET', staging, ARGV[2]) or nil } end
 expect_types({}, {}, { nodes, input, value, grow, shapes, cursor }, {})
 local budget, gone, left, _, now_ms = 500, 0, 0, now_us()
--- A shrinking command first: only then a server at maxmemory accepts the others.
-if #found > 1 then redis.call('HDEL', cursor, '') end
+if #found > 1 then shrink_first('HDEL', cursor) end
 for at = 1, #found - 1, 2 do
   local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
   local is_old = not start or math.abs(now_ms - written) > tonumber(ARGV[1])

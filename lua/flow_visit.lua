@@ -1,5 +1,5 @@
 -- Continues from an ended node with the dependents that exceeded the budget of an earlier call.
--- Uses     now events types book flow flow_events
+-- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -38,7 +38,7 @@ if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', ou
   return { 'visited', 0 }
 end
 local opened, budget = { later = {} }, a_budget()
-redis.call('HDEL', cursor, '')
+shrink_first('HDEL', cursor)
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else

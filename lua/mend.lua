@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now events dropped wake types may terminal columns nodes finish unlock since back_to_wait tombstones count
--- Uses     object faults
+-- Uses     now shrink_first events dropped wake types may terminal columns nodes finish unlock since back_to_wait
+-- Uses     tombstones count object faults
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -59,8 +59,7 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed,
   unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('HDEL', cancelling, '')
+shrink_first('HDEL', cancelling)
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- The time of the end is unknown: it must not look like a recent one.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }

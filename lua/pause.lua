@@ -1,6 +1,6 @@
 -- Pauses a task: its jobs are no longer claimed. Running jobs continue, and their outcomes are accepted. An entry among
 -- the events says by whom and why.
--- Uses     now events
+-- Uses     now shrink_first events
 -- KEYS[1]  meta    (hash)    pause: when, by whom, why; event total
 -- KEYS[2]  events  (stream)  one entry
 -- ARGV[1]  by      (who asks)
@@ -13,8 +13,7 @@ local by, reason = ARGV[1], ARGV[2]
 local paused, paused_by, paused_for, event_mode =
   unpack(redis.call('HMGET', meta, 'paused', 'pausedBy', 'pauseReason', 'eventMode'))
 if paused then return { 'already', paused, paused_by or '', paused_for or '' } end
--- A shrinking command first: only then a server at maxmemory accepts the others.
-redis.call('HDEL', meta, '')
+shrink_first('HDEL', meta)
 redis.call('HSET', meta, 'paused', string.format('%d', now_us() / 1000), 'pausedBy', by, 'pauseReason', reason)
 if event_mode ~= 'off' then emit_event(events, meta, 'events', 0, '', { 'by', by, 'paused', reason }) end
 return { 'paused' }

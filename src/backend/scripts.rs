@@ -31,8 +31,8 @@ macro_rules! fragments {
 fragments! {
     around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure faults
     fields filled finish flow flow_events flow_remove grace held hooks interval may named nodes now object page parked
-    place replay reported_outcomes resolve since spare states stored_outcomes terminal tombstones totals types unlock
-    wake
+    place replay reported_outcomes resolve shrink_first since spare states stored_outcomes terminal tombstones totals
+    types unlock wake
 }
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
