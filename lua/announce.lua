@@ -11,9 +11,8 @@ local fields = { 'lastSeenAt', string.format('%d', now_ms), unpack(ARGV) }
 local smallest = tonumber(redis.call('HGET', worker, 'bootedAt'))
 for at = 1, #ARGV, 2 do
   if ARGV[at] == 'bootClock' then
-    local booted_at = now_ms - ARGV[at + 1]
-    fields[#fields + 1] = 'bootedAt'
-    fields[#fields + 1] = string.format('%d', math.min(smallest or booted_at, booted_at))
+    local booted_at = math.min(now_ms - ARGV[at + 1], smallest or math.huge)
+    fields[#fields + 1], fields[#fields + 2] = 'bootedAt', string.format('%d', booted_at)
   end
 end
 shrink_first('HDEL', worker)

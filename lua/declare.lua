@@ -42,8 +42,7 @@ for at = 4, #ARGV, 2 do
     if ARGV[at] == 'grace' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
       redis.call('DEL', parked)
     end
-    fields[#fields + 1] = ARGV[at]
-    fields[#fields + 1] = ARGV[at + 1]
+    fields[#fields + 1], fields[#fields + 2] = ARGV[at], ARGV[at + 1]
     if old then
       local last = #changed
       changed[last + 1], changed[last + 2], changed[last + 3] = ARGV[at], old, ARGV[at + 1]

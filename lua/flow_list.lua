@@ -11,8 +11,8 @@
 --          or '-'}; children are left out
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local ids, scores, behind = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')
-local reply = { 'page', behind }
+local ids, scores, next_cursor = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')
+local reply = { 'page', next_cursor }
 for at, flow in ipairs(ids) do
   if not string.find(flow, '/', 1, true) then
     local run, live, out, bad, due = string.match(redis.call('HGET', instances, flow) or '',

@@ -12,11 +12,11 @@ local found, last, looked, bytes, is_end = {}, ARGV[2], 0, 0, false
 local is_context = { total = true, worker = true, watched = true, by = true, reason = true, paused = true, ran = true }
 -- Whether the words, which may be those of hundreds of jobs, contain the wanted one. They are not copied.
 local function has_word(words)
-  local first, behind = string.find(words, wanted, 1, true)
+  local first, after = string.find(words, wanted, 1, true)
   while first do
     local starts = first == 1 or string.byte(words, first - 1) == 32
-    if starts and (behind == #words or string.byte(words, behind + 1) == 32) then return true end
-    first, behind = string.find(words, wanted, behind + 1, true)
+    if starts and (after == #words or string.byte(words, after + 1) == 32) then return true end
+    first, after = string.find(words, wanted, after + 1, true)
   end
   return false
 end

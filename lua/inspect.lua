@@ -42,7 +42,5 @@ for _, column in ipairs({ attempt, stalled_count, errors, snoozes, options, max_
   found[#found + 1] = redis.call('HGET', column, id) or ''
 end
 found[#found + 1] = redis.call('SISMEMBER', candidates, id)
-found[#found + 1] = redis.call('HSTRLEN', payload, id)
-found[#found + 1] = redis.call('HSTRLEN', result, id)
-found[#found + 1] = redis.call('HSTRLEN', checkpoint, id)
+for _, column in ipairs({ payload, result, checkpoint }) do found[#found + 1] = redis.call('HSTRLEN', column, id) end
 return found

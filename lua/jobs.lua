@@ -40,16 +40,16 @@ local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3]
 local is_held = state == 'claimed' or state == 'running' or state == 'finalizing'
 local rows = state == 'claimed' and claimed or state == 'finalizing' and outcome or locks
 
-local ids, stamps, cursors, behind
+local ids, stamps, cursors, next_cursor
 if state == 'waiting' then
   local page = newest and waiting_page_from_back or waiting_page
-  ids, cursors, behind = page({ wait_high, wait, wait_low }, cursor, look)
+  ids, cursors, next_cursor = page({ wait_high, wait, wait_low }, cursor, look)
   stamps = {}
 elseif is_held then
-  ids, stamps, behind = held_page(rows, cursor, look)
+  ids, stamps, next_cursor = held_page(rows, cursor, look)
   cursors = {}
 else
-  ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
+  ids, stamps, next_cursor = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
   cursors = {}
 end
 -- Whether the message of the error contains the text. It ends at the first quote without a backslash.
@@ -67,7 +67,7 @@ local function has_text(failure, wanted)
 end
 -- JSON that scripts wrote has a backslash before each slash.
 local escaped = string.gsub(text, '/', '\\/')
-local reply = { 'page', behind, #ids, {} }
+local reply = { 'page', next_cursor, #ids, {} }
 if #ids == 0 then return reply end
 local failures, spare = redis.call('HMGET', errors, unpack(ids)), {}
 if state == 'waiting' then

@@ -36,9 +36,7 @@
 local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, snoozes,
   enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
-for at = 2, #ARGV, 2 do
-  ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1])
-end
+for at = 2, #ARGV, 2 do ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1]) end
 local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,

@@ -26,8 +26,8 @@ local function newer(column, which)
     local fence, number = string.match(known[place] or '', '^(%d+) (%d+) ')
     local is_old = fence == fences[place] and tonumber(number) >= tonumber(ARGV[at + 2])
     if ARGV[at + which] ~= '' and not is_old then
-      values[#values + 1] = ids[place]
-      values[#values + 1] = table.concat({ fences[place], ARGV[at + 2], now, ARGV[at + which] }, ' ')
+      local note = table.concat({ fences[place], ARGV[at + 2], now, ARGV[at + which] }, ' ')
+      values[#values + 1], values[#values + 2] = ids[place], note
       words[#words + 1] = ids[place] .. ' ' .. ARGV[at + 5]
     end
   end

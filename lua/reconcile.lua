@@ -95,5 +95,5 @@ local places = { outbox = outbox, candidates = candidates, active = active, lock
 local found = decide(ids, places, terminal_places, crash, how)
 
 resolve(found.decided, found, places, how)
-tell_stalls(found, places, how)
+report_stalls(found, places, how)
 return { 'reconciled', more and cursor or scanned[1], more and 1 or 0, found.resolved }

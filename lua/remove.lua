@@ -41,7 +41,6 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
-
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { tombstones, meta }, {})

@@ -52,8 +52,7 @@ local kinds = {
       { 'EXISTS' } } },
   { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake, outbox },
     calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZMSCORE', 'x' }, { 'ZRANGE', 0, 0 },
-      { 'ZRANGEBYSCORE', 0, 0 },
-      { 'EXISTS' } } },
+      { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, checkpoint,
       progress, outcome, parked },
@@ -65,10 +64,8 @@ local reply = { 'rights' }
 for _, kind in ipairs(kinds) do
   for _, key in ipairs(kind.keys) do
     for _, call in ipairs(kind.calls) do
-      if not redis.acl_check_cmd(call[1], key, unpack(call, 2)) then
-        reply[#reply + 1] = call[1]
-        reply[#reply + 1] = key
-      end
+      local may = redis.acl_check_cmd(call[1], key, unpack(call, 2))
+      if not may then reply[#reply + 1], reply[#reply + 2] = call[1], key end
     end
   end
 end

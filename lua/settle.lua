@@ -76,7 +76,7 @@
 --          restarted, claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
 -- The arguments.
-local call, line, worker, ask = tonumber(ARGV[1]), ARGV[3] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
+local call, sequence, worker, ask = tonumber(ARGV[1]), ARGV[3] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
 local want, has_hook, most = tonumber(ARGV[5]), ARGV[8] == '1', tonumber(ARGV[9]) or LARGE
 -- How many of the wanted jobs begin; false if all of them do, each with a slot.
 local room = ARGV[6] ~= '' and { begin = tonumber(ARGV[6]), with_slot = tonumber(ARGV[7]) }
@@ -91,7 +91,7 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
   snoozes = snoozes, enqueued_at = enqueued_at, recovery = recovery, expires_at = expires_at, expires = expires,
   checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox }
 
-local repeated = replay(replies, line, call, worker, locks, places, extra_columns, most)
+local repeated = replay(replies, sequence, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
 local task = fields_of(meta, { 'fence', 'interval', 'ask', 'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled',
   'events', 'declaredAt', 'largest', 'paused', 'hook', 'nodes', 'out', 'failedSinceCompleted',
@@ -141,7 +141,7 @@ if known then count_tombstones(tombstones, meta, found.known_tombstones, -1) end
 if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and candidates) end
 record_outcomes(out, places, how, fields)
 local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
-  + #found.expired + #found.tombstones + #found.ids + hooks.told
+  + #found.expired + #found.without_payload + #found.ids + hooks.told
 local fence, total = next_fence(task.fence, now), (tonumber(task.events) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
 local news = news_of_ends(tallied, task, out, found, how)
@@ -157,7 +157,7 @@ if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
 -- Every call is recorded, even without a change: a delayed duplicate must not claim jobs for a worker that never sees
 -- them.
-redis.call('HSET', replies, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
+redis.call('HSET', replies, sequence, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)
 ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused)
@@ -167,5 +167,5 @@ end
 local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
-  (hooks.left or #found.tombstones + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil,
-  unpack(found.tombstones) }
+  (hooks.left or #found.without_payload + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil,
+  unpack(found.without_payload) }

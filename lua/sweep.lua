@@ -139,7 +139,7 @@ if snapshot then
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
-tell_stalls(found, places, how, table.concat(watched, ' '))
+report_stalls(found, places, how, table.concat(watched, ' '))
 if snapshot and grace_of(grace) then drop_marks(parked, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
   #found.parked > 0 and #found.parked or nil }

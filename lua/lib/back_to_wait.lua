@@ -12,5 +12,5 @@ local function back_to_wait(command, lists, priority, ids, enqueued_at, now_ms)
   for place, name in ipairs({ 'high', 'normal', 'low' }) do
     if #by_priority[name] > 0 then redis.call(command, lists[place], unpack(by_priority[name])) end
   end
-  stand_since(enqueued_at, ids, now_ms)
+  record_since(enqueued_at, ids, now_ms)
 end

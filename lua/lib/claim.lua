@@ -95,13 +95,13 @@ local function payloads_of(payload, ids, largest, most, options)
 end
 
 -- Reads the heads of the lists, first list first, and sorts the entries without writing:
--- `ids`: jobs that may run; `until_ms` has their expiry times, by position;
--- `corrupt`: jobs with a broken counter; `expired` and `timed`: expired jobs; `tombstones`: ids without a payload;
--- `known_tombstones`: entries that the key `tombstones` counts. Other ids are skipped: locked, elsewhere, or twice in a
--- batch. `popped` counts the entries to remove, by list; `left` is true if entries remain.
+-- `ids`: jobs that may run, and `until_ms`: their expiry times, by position; `corrupt`: jobs with a broken counter;
+-- `expired`: expired jobs; `timed`: jobs that leave `expires`; `without_payload`: ids that have none;
+-- `known_tombstones`: entries that the key `tombstones` counts. Other ids are skipped: those of locked jobs and of jobs
+-- elsewhere, and second entries. `popped` counts the entries to remove, by list; `left` is true if entries remain.
 local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, tombstones, now_ms, most)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
-    tombstones = {}, known_tombstones = {}, popped = {}, left = false }
+    without_payload = {}, known_tombstones = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
     -- One more, to know whether entries remain.
@@ -146,7 +146,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
       if known[head] then found.known_tombstones[#found.known_tombstones + 1] = id end
     else
       if not payloads[head] then
-        found.tombstones[#found.tombstones + 1] = id
+        found.without_payload[#found.without_payload + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
       elseif until_ms[head] and (tonumber(until_ms[head]) or 0) <= now_ms then
@@ -166,16 +166,16 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   return found
 end
 
--- Removes the entries that next_jobs read. Jobs with a broken counter and expired jobs fail; an id without a payload
--- loses its columns; a job that begins no longer expires. `since` is the column `enqueuedAt`, if it holds anything.
+-- Removes the entries that next_jobs read. Jobs with a broken counter and expired jobs fail, ids without a payload lose
+-- their columns, and jobs that begin no longer expire. `since` is the column `enqueuedAt`, if it holds anything.
 local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   -- Not LPOP, which would return the ids again.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
-  for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.tombstones } or {}) do
+  for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.without_payload } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
-  if #found.tombstones > 0 then remove_columns(places.columns, found.tombstones) end
-  add_dropped(fields, places.meta, found.tombstones, how.now_ms)
+  if #found.without_payload > 0 then remove_columns(places.columns, found.without_payload) end
+  add_dropped(fields, places.meta, found.without_payload, how.now_ms)
   if #found.timed > 0 then
     redis.call('HDEL', expires_at, unpack(found.timed))
     redis.call('ZREM', expires, unpack(found.timed))
@@ -203,7 +203,7 @@ local function next_fence(last, now)
   return math.max(math.floor(last) + 1, math.min(now, 8e15))
 end
 
--- Locks the jobs, under ascending fences from the first one.
+-- Locks the jobs for the worker, under ascending fences from the first one.
 local function lock_jobs(locks, worker, fence, ids)
   local tokens = {}
   if #ids > 16 then

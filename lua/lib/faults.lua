@@ -6,10 +6,9 @@ local function has_columns(columns, id)
   return false
 end
 
--- How a job without a place had ended, as far as its columns show. A result is written only at the end, and so are
--- these error codes. Another failure means the end only if no attempt was left: it stays when a later run completes, so
--- nothing is known of a job with attempts left. A job before its next run has `enqueuedAt`, or is in `active` or
--- `candidates`.
+-- How a job without a place ended; nil if its columns do not show it. Only the end of a job writes a result, or the
+-- errors `cancelled` and `expired`. Any other error may be that of an earlier run, so it counts only if no attempt is
+-- left. A job that has still to run has `enqueuedAt`, or is in `active` or `candidates`.
 local function end_of(keys, id, place, limit)
   if redis.call('HEXISTS', keys.result, id) == 1 then return 'completed' end
   local failure = object_of(redis.call('HGET', keys.errors, id) or nil)
@@ -21,10 +20,9 @@ local function end_of(keys, id, place, limit)
   return most and (count_of(place.attempt) or 0) >= most and 'failed' or nil
 end
 
--- Finds the places of the ids, except in lists, and what is wrong with each. `listed` has the number of list entries of
--- each id. The lists were read from `began` on (ms), so a job that entered its list later may be missing there. Returns
--- the faults of each id (words of `docs/wire-format.md`) and its places; `spare` is the number of its list entries that
--- are tombstones.
+-- Returns the faults of each job (words of docs/wire-format.md) and its places. The caller read the lists from `began`
+-- on (ms), so a job that entered its list later may be missing there. `listed` has the number of list entries of each
+-- job. `spare`, in the places of a job, is how many of its list entries are tombstones.
 local function faults_of(ids, listed, began, keys)
   local where = {}
   for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled', 'finalizing' }) do
@@ -39,7 +37,6 @@ local function faults_of(ids, listed, began, keys)
     where[name] = {}
     for at = 1, #ids do where[name][at] = found[at] == 1 end
   end
-  -- Most columns are empty most of the time.
   local columns = {}
   for _, column in ipairs(keys.columns) do
     if redis.call('HLEN', column) > 0 then columns[#columns + 1] = column end
@@ -65,7 +62,7 @@ local function faults_of(ids, listed, began, keys)
     -- An ended job needs no payload, and the worker of a running job has it.
     add(not (place.payload or ended > 0 or place.locks and is_watched) and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    -- A job that left only tombstones in the lists may have ended and lost its place.
+    -- A job with nothing but tombstones in the lists may have ended and lost its place.
     local has_tombstones = listed[at] > 0 and (tonumber(place.tombstones) or 0) >= listed[at]
     local may_have_ended = is_lost or waits and has_tombstones and not (place.enqueued_at or is_watched)
     place.ended = may_have_ended and end_of(keys, id, place, limit)

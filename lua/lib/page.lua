@@ -1,6 +1,6 @@
 -- Whether the id sorts after the other one in a sorted set, which compares bytes. Lua compares by the locale of the
 -- server.
-local function stands_behind(id, other)
+local function sorts_after(id, other)
   for at = 1, math.min(#id, #other) do
     local mine, its = string.byte(id, at), string.byte(other, at)
     if mine ~= its then return mine > its end
@@ -15,7 +15,7 @@ local function rank_of(place, score, id, with)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local other = redis.call('ZRANGE', place, middle, middle)[1]
-    if stands_behind(id, other) or with and id == other then
+    if sorts_after(id, other) or with and id == other then
       low = middle + 1
     else
       high = middle

@@ -1,8 +1,8 @@
 -- The reply to a call that was executed before; nil for a new call. The record of a call sequence is the word closed,
 -- or its last call and the reply, in rows: number, fences lost, fences taken back, first fence, how many begin, ids.
 -- The payloads have at most `most` bytes together; one that does not fit is replaced by its size.
-local function replay(replies, line, call, worker, locks, places, extra_columns, most)
-  local record = redis.call('HGET', replies, line)
+local function replay(replies, sequence, call, worker, locks, places, extra_columns, most)
+  local record = redis.call('HGET', replies, sequence)
   if not record then return nil end
   if record == 'closed' then return { 'closed' } end
   local number = tonumber(string.match(record, '^%d+'))

@@ -57,10 +57,7 @@ local function decide(ids, places, terminal_places, crash, how)
   end
   local function add(group, values, id, value)
     group[#group + 1] = id
-    if values then
-      values[#values + 1] = id
-      values[#values + 1] = value
-    end
+    if values then values[#values + 1], values[#values + 2] = id, value end
   end
   local function fail(id, code, message)
     add(found.failed, found.errors, id, error_json(code, message))
@@ -112,12 +109,12 @@ local function decide(ids, places, terminal_places, crash, how)
     local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
     local phase = phase_of(fence, claimed[index], stored[index])
     local may_wait = how.grace and fence and (stored[index] or count and not reasons[index]) and not terminal[index]
-    local is_let_be = false
+    local is_left_out = false
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
     elseif may_wait and waits(index, id, fence, phase) or verdict == 'requeue' and phase ~= 'claimed' then
-      is_let_be = true
+      is_left_out = true
     elseif stored[index] and not terminal[index] then
       action, count = finalize(index, id, own or crash.max)
       found.holders[id] = holder
@@ -156,7 +153,7 @@ local function decide(ids, places, terminal_places, crash, how)
       end
       found.holders[id] = holder
     end
-    if not is_let_be then found.decided[#found.decided + 1] = id end
+    if not is_left_out then found.decided[#found.decided + 1] = id end
     if action then
       local at = #found.words
       found.words[at + 1], found.words[at + 2] = id, string.format('%d', count or 0)
@@ -195,13 +192,9 @@ local function resolve(ids, found, places, how)
   count_failing(places.meta, how.now_ms, found.failed_runs, found.began_to_fail, found.broken_off)
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
   if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
-  if #found.failed > 0 then
-    finish(places, how, 'failed', found.failed, found.errors)
-  end
+  if #found.failed > 0 then finish(places, how, 'failed', found.failed, found.errors) end
   if #found.broken > 0 then finish(places, how, 'failed', found.broken, found.faults, true) end
-  if #found.cancelled > 0 then
-    finish(places, how, 'cancelled', found.cancelled, found.reasons)
-  end
+  if #found.cancelled > 0 then finish(places, how, 'cancelled', found.cancelled, found.reasons) end
   if #found.hooks > 0 then note_recovery(places.recovery, found.hooks, found, how) end
   local again = {}
   for _, id in ipairs(found.hooks) do again[#again + 1], again[#again + 2] = string.format('%d', how.now_ms), id end
@@ -211,13 +204,11 @@ local function resolve(ids, found, places, how)
   local function by_fence(one, other) return found.fences[one] < found.fences[other] end
   table.sort(found.requeued, by_fence)
   table.sort(found.recovered, by_fence)
-  if #found.requeued > 0 then
-    back_to_wait('LPUSH', places.lists, places.priority, found.requeued, places.enqueued_at, how.now_ms)
-    note_recovery(places.recovery, found.requeued, found, how)
-  end
-  if #found.recovered > 0 then
-    back_to_wait('LPUSH', places.lists, places.priority, found.recovered, places.enqueued_at, how.now_ms)
-    note_recovery(places.recovery, found.recovered, found, how)
+  for _, group in ipairs({ found.requeued, found.recovered }) do
+    if #group > 0 then
+      back_to_wait('LPUSH', places.lists, places.priority, group, places.enqueued_at, how.now_ms)
+      note_recovery(places.recovery, group, found, how)
+    end
   end
   if #found.retried > 0 then
     local delayed, due = places.delayed, {}
@@ -226,7 +217,7 @@ local function resolve(ids, found, places, how)
     end
     redis.call('ZADD', delayed, unpack(due))
     redis.call('HSET', places.errors, unpack(found.crashes))
-    stand_since(places.enqueued_at, found.retried, how.now_ms)
+    record_since(places.enqueued_at, found.retried, how.now_ms)
     note_recovery(places.recovery, found.retried, found, how)
   end
   local waits = not how.paused and #found.recovered + #found.requeued + #found.retried > 0
@@ -235,7 +226,7 @@ local function resolve(ids, found, places, how)
 end
 
 -- Reports the stalls, in both streams. `watched` says what a sweep based its decision on.
-local function tell_stalls(found, places, how, watched)
+local function report_stalls(found, places, how, watched)
   if #found.words == 0 then return end
   local fields = {}
   add_words(fields, 'watched', watched and { watched } or {})
