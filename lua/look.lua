@@ -33,14 +33,10 @@
 -- Returns  {'looked', the faults of each job, separated by spaces: see docs/wire-format.md}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, snoozes,
+keys.columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, snoozes,
   enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
 for at = 2, #ARGV, 2 do ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1]) end
-local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
-  completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
-  cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
-  enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
-  options = options, meta = meta, columns = columns })
+local faults = faults_of(ids, listed, began, keys)
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

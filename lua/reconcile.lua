@@ -72,10 +72,10 @@ if by == '' then ids = without_waiting(ids, fences, grace_of(grace), claimed, ou
 local more = #ids > BATCH
 ids = { unpack(ids, 1, math.min(BATCH, #ids)) }
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
-local lists = { wait_high, wait, wait_low }
-local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+keys.lists = { wait_high, wait, wait_low }
+keys.columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
-expect_types(lists, { active, candidates }, columns, { delayed, finalizing, outbox })
+expect_types(keys.lists, { active, candidates }, keys.columns, { delayed, finalizing, outbox })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
@@ -86,14 +86,8 @@ local how = { verdict = verdict, by = by, reason = reason, worker = worker, now_
   keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, hook = hook == '1',
   paused = paused, event_mode = event_mode,
   said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }
-local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
-  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
-  finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
-  columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, enqueued_at = enqueued_at, recovery = recovery,
-  claimed = claimed }
-local found = decide(ids, places, terminal_places, crash, how)
+local found = decide(ids, keys, terminal_places, crash, how)
 
-resolve(found.decided, found, places, how)
-report_stalls(found, places, how)
+resolve(found.decided, found, keys, how)
+report_stalls(found, keys, how)
 return { 'reconciled', more and cursor or scanned[1], more and 1 or 0, found.resolved }

@@ -83,11 +83,11 @@ local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) o
 if not declared then return { 'undeclared' } end
 if not by_mark and epoch ~= current then return { 'moved', current, interval } end
 if not by_mark and waited < math.max(1, interval) then return { 'early', current, interval } end
-local lists = { wait_high, wait, wait_low }
-local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+keys.lists = { wait_high, wait, wait_low }
+keys.columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 if grace_of(grace) then redis.call('HLEN', parked) end
-expect_types(lists, {}, columns, { finalizing, outbox, on_crash == 'retry' and delayed or nil })
+expect_types(keys.lists, {}, keys.columns, { finalizing, outbox, on_crash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local named = { unpack(ARGV, 9) }
@@ -107,20 +107,14 @@ local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence
   grace = verdict == 'auto' and grace_of(grace), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
   hook = hook == '1', paused = paused, event_mode = event_mode,
   said = 'no heartbeat came from worker %s for a watched interval' }
-local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
-  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
-  finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
-  columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, enqueued_at = enqueued_at, recovery = recovery,
-  claimed = claimed, parked = parked }
-local found = decide(batch.ids, places, terminal_places, crash, how)
+local found = decide(batch.ids, keys, terminal_places, crash, how)
 
 must_be_allowed('RENAME', { active, candidates }, candidates)
 must_be_allowed_all('SADD SCARD EXISTS', { active, candidates })
 must_be_allowed_all('HSET HDEL', { parked, meta })
 must_be_allowed_all('HMGET', { locks })
 -- resolve begins with a shrinking command.
-resolve(found.decided, found, places, how)
+resolve(found.decided, found, keys, how)
 park(found, parked, candidates, active)
 if by_mark and #found.decided > 0 then redis.call('HDEL', parked, unpack(found.decided)) end
 -- The interval of an epoch is the largest ask of the one before; every witness has asked in this one.
@@ -139,7 +133,7 @@ if snapshot then
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
-report_stalls(found, places, how, table.concat(watched, ' '))
+report_stalls(found, keys, how, table.concat(watched, ' '))
 if snapshot and grace_of(grace) then drop_marks(parked, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
   #found.parked > 0 and #found.parked or nil }

@@ -35,6 +35,9 @@ fragments! {
     types unlock wake
 }
 
+/// The fragments whose functions take all keys of their script.
+const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "resolve"];
+
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
 const BLOCKS: &str = lib!("wake");
 const HEARD: &str = lib!("wake_heard");
@@ -147,12 +150,13 @@ impl ScriptDef {
     }
 
     /// The line that gives each key its name in Lua. It comes after the fragments, whose functions take keys as
-    /// parameters: outer variables would make them slower. A script that uses the fragment `book` also gets the table
-    /// `keys`, with all of them by name.
+    /// parameters: outer variables would make them slower. A script with a fragment that takes all keys also gets the
+    /// table `keys`, with all of them by name.
     fn names_of_keys(&self) -> String {
         let names: Vec<String> = self.named_keys().map(lua_name).collect();
         let line = format!("local {} = unpack(KEYS)\n", names.join(", "));
-        if !self.header("-- Uses ").flat_map(str::split_whitespace).any(|name| name == "book") {
+        let mut used = self.header("-- Uses ").flat_map(str::split_whitespace);
+        if !used.any(|name| TAKE_ALL_KEYS.contains(&name)) {
             return line;
         }
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
