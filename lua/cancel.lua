@@ -92,8 +92,7 @@ end
 if total > 0 then
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
   count_tombstones(tombstones, meta, waited, 1)
-  local fields = {}
-  add_words(fields, 'by', by == '' and {} or { by })
+  local fields = by == '' and {} or { 'by', by }
   for _, group in ipairs({ stored, ended }) do
     if #group.ids > 0 then finish(places, group.how, 'cancelled', group.ids, group.values) end
     add_finished(fields, group.how, 'cancelled', group.ids, group.ids)

@@ -37,7 +37,7 @@ for _, id in ipairs(due) do
     end
     for _, word in ipairs({ id, how, said }) do reply[#reply + 1] = word end
   else
-    -- It was removed, or runs again.
+    -- The job was removed, or runs again.
     gone[#gone + 1] = id
   end
 end

@@ -63,7 +63,7 @@ local ended, waited, put_off, values, words, ahead = {}, {}, {}, {}, {}, {}
 for at, id in ipairs(ids) do
   local is_due = known[at] and (tonumber(known[at]) or 0) <= now_ms
   if is_due and states[at] == 'running' then
-    -- It is claimed and has not begun: its worker fails it, unless it is requeued. Look again in 5 s.
+    -- A job that was claimed and has not begun: its worker fails or requeues it. Look again in 5 s.
     ahead[#ahead + 1], ahead[#ahead + 2] = string.format('%d', now_ms + 5000), id
   elseif is_due and (states[at] == 'waiting' or states[at] == 'delayed') then
     local group = states[at] == 'waiting' and waited or put_off

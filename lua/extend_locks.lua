@@ -36,7 +36,7 @@ end
 -- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', candidates, '')
 if #extend > 0 then
-  -- Candidates last: if a right is missing, the jobs remain candidates, and are in one of both sets.
+  -- SREM comes last: if a right is missing, the jobs remain candidates.
   if has_marks then redis.call('HDEL', parked, unpack(extend)) end
   redis.call('SADD', active, unpack(extend))
   redis.call('SREM', candidates, unpack(extend))

@@ -1,5 +1,5 @@
--- Lists instances of a workflow without a step for long, to be compared with the jobs of their nodes. Ends unreadable
--- ones, and lets running ones without open nodes be looked at again.
+-- Lists instances of a workflow whose last step was long ago, to be compared with the jobs of their nodes. Ends
+-- unreadable instances, and requests another look at running instances without open nodes.
 -- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
@@ -20,7 +20,7 @@ local limit, _, now_ms = tonumber(ARGV[2]), now_us()
 expect_types({}, {}, { instances, shapes, stopping, errors, meta }, { running, paused, failed, outbox })
 local taken, more, is_known, is_running = {}, 0, {}, {}
 shrink_first('ZREM', running)
--- However many run, the paused ones get a share.
+-- Paused instances get a share, however many others run.
 local room = limit - math.min(math.floor(limit / 10), redis.call('ZCARD', paused))
 for _, place in ipairs({ running, paused }) do
   local found = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - ARGV[1]), 'LIMIT', 0,
@@ -30,7 +30,7 @@ for _, place in ipairs({ running, paused }) do
     marks[#marks + 1], marks[#marks + 2], taken[#taken + 1] = string.format('%d', now_ms), flow, flow
     is_running[flow] = place == running
   end
-  -- They move to the end of the order.
+  -- Listed instances move to the end of the order.
   if #marks > 0 then redis.call('ZADD', place, 'XX', unpack(marks)) end
   if #taken >= limit or place == running and #found >= room then more = 1 end
 end
@@ -42,8 +42,8 @@ for place, text in ipairs(redis.call('HMGET', instances, unpack(taken))) do
   if not digest or not is_known[digest] then
     give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)
   elseif out ~= '0' or is_running[taken[place]] then
-    -- A running instance without open nodes may have damaged ones. Or a right was missing in the middle of a step: then
-    -- its nodes are looked at again, which opens some or ends it.
+    -- A running instance without open nodes has damaged nodes, or a missing right stopped a step midway. Another look
+    -- at its nodes opens some, or ends the instance.
     reply[#reply + 1] = taken[place]
     local entry = 'o ' .. taken[place] .. '/' .. run
     if out == '0' and not redis.call('ZSCORE', outbox, entry) then note(keys, now_ms, entry) end

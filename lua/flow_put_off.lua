@@ -6,7 +6,7 @@
 -- Returns  {'put'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
--- Entries that are 10 s old are taken.
+-- Workflow runners take entries that are 10 s old.
 local TAKEN, AGAIN, OVER = 10000, 5000, 60000
 local _, now_ms = now_us()
 expect_types({}, {}, { meta }, { outbox })

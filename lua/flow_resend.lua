@@ -22,7 +22,7 @@ for at = 1, #ARGV, 3 do
   local one, name, run = instance_of(known, keys, ARGV[at]), node_of(ARGV[at], ARGV[at + 1]), ARGV[at + 2]
   local state = goes_on(one, run) and redis.call('HGET', nodes, name) or ''
   local kind, times = string.match(state, '^([og])(%d*)$')
-  -- One that still has to be sent is not lost.
+  -- A node that is still to be sent is not lost.
   if times and not redis.call('ZSCORE', outbox, 's ' .. name .. '/' .. run) then
     times = (tonumber(times) or 0) + 1
     local send = not one.stopping and times <= 2 and sendable(keys, one, ARGV[at + 1], state)

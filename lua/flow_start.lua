@@ -59,7 +59,7 @@ end
 if is_whole then redis.call('HSET', nodes, unpack(states)) end
 local rest = 9 + (is_whole and count or 0)
 if not is_known then redis.call('HSET', shapes, unpack(ARGV, rest, rest + 2 * records - 1)) end
--- By pcall: a count that is not a number any more must not stop the start.
+-- By pcall: a damaged count must not stop the start.
 if is_whole then redis.pcall('HINCRBY', shapes, digest .. '#', 1) end
 for at = rest + 2 * records, #ARGV, 2 do
   inputs[#inputs + 1], inputs[#inputs + 2] = node_of(flow, ARGV[at]), ARGV[at + 1]
@@ -72,7 +72,7 @@ for at = 1, #states, 2 do
 end
 fetch(keys, 'shapes', roots)
 for at = 1, #states / 2 do
-  -- One that cannot be sent counts as open too: it is cancelled with the others.
+  -- A node that cannot be sent counts as open too: it is cancelled with the others.
   local is_first = is_open(states[2 * at])
   if is_first and not open_node(keys, one, at - 1, now_ms, opened) then one.out = one.out + 1 end
 end

@@ -36,7 +36,7 @@ local function remove(flow)
   local is_gone
   budget, is_gone = remove_instance(keys, flow, digest, count, budget)
   if not is_gone then
-    -- It cannot be retried any more.
+    -- A partly removed instance cannot be retried.
     redis.call('HSET', stopping, flow, 'removed ')
     return false
   end

@@ -22,7 +22,7 @@ for at = 1, #found - 1, 2 do
   local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
   local is_old = not start or math.abs(now_ms - written) > tonumber(ARGV[1])
   if is_old and budget > 0 and gone < 20 then
-    -- No further part of it is accepted.
+    -- From now on no part of this start is accepted.
     if start then redis.call('HSET', staging, flow, '- 0 0 ' .. digest .. ' ' .. count) end
     local is_gone
     budget, is_gone = remove_instance(keys, flow, digest, tonumber(count) or 0, budget)

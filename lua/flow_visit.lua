@@ -1,4 +1,4 @@
--- Continues from an ended node with the dependents that exceeded the budget of an earlier call.
+-- Visits more dependents of an ended node: those that exceeded the budget of an earlier call.
 -- Uses     now shrink_first events types book flow flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
@@ -21,8 +21,7 @@
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
--- Returns  {'visited', number of outbox entries to carry out at once, those entries, eight words per node to send: see
---          lib/flow.lua}
+-- Returns  {'visited', then as flow_advance}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
@@ -42,7 +41,7 @@ shrink_first('HDEL', cursor)
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else
-  -- Its progress is unknown.
+  -- The progress of the visit is lost.
   put(keys, 'outbox', 'v ' .. mark, false)
   write(keys, 'cursor', mark, false)
   stop(keys, one, UNREADABLE, now_ms)

@@ -47,7 +47,7 @@ expect_types({}, {}, { tombstones, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
 for at, id in ipairs(ids) do
   local state = states[at]
-  -- Its hook runs.
+  -- A worker runs the hook of the job.
   if state == 'finalizing' and redis.call('HEXISTS', locks, id) == 1 then state = 'held' end
   if state == 'waiting' or places[state] then
     bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
@@ -61,8 +61,8 @@ for at, id in ipairs(ids) do
   if state == 'waiting' or places[state] then states[at], gone[#gone + 1] = 'removed', id end
 end
 if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
--- A person who removes the last failed jobs has seen them. Then no more jobs count as failing than are left, which may
--- be tried again.
+-- A person who removes the last failed jobs has seen them. Only jobs that are left, which may be retries, can still
+-- count as failing.
 local failing
 if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
   local left = redis.call('ZCARD', delayed) + redis.call('HLEN', locks)
@@ -81,8 +81,7 @@ if #waited > 0 or #ids == 0 then
   strip_tombstones(lists, tombstones, meta, payload, locks, elsewhere)
 end
 if #gone == 0 then return { 'told' } end
-local fields = {}
-add_words(fields, 'by', by == '' and {} or { by })
+local fields = by == '' and {} or { 'by', by }
 add_words(fields, 'removed', gone)
 if redis.call('HGET', meta, 'eventMode') ~= 'off' then emit_event(events, meta, 'events', #gone, '', fields) end
 return { 'told', unpack(states) }

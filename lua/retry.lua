@@ -59,8 +59,7 @@ redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
 for _, column in ipairs(reset) do redis.call('HDEL', column, unpack(again)) end
 back_to_wait('RPUSH', lists, priority, again, enqueued_at, now_ms)
-local fields = {}
-add_words(fields, 'by', by == '' and {} or { by })
+local fields = by == '' and {} or { 'by', by }
 add_words(fields, 'manually_retried', again)
 if event_mode ~= 'off' then emit_event(events, meta, 'events', #again, '', fields) end
 if not paused then ring_wake(wake) end

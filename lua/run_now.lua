@@ -42,8 +42,7 @@ must_be_allowed_all('LPUSH', lists)
 must_be_allowed_all('HSET HGET', { enqueued_at, meta })
 redis.call('ZREM', delayed, unpack(now))
 back_to_wait('LPUSH', lists, priority, now, enqueued_at, now_ms)
-local fields = {}
-add_words(fields, 'by', by == '' and {} or { by })
+local fields = by == '' and {} or { 'by', by }
 add_words(fields, 'promoted', now)
 if event_mode ~= 'off' then emit_event(events, meta, 'events', #now, '', fields) end
 if not paused then ring_wake(wake) end

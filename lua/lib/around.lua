@@ -1,5 +1,5 @@
--- Returns the optional columns and the terminal sets that hold anything, and whether nothing else does. Most are empty
--- most of the time, and an empty key needs no query of its own.
+-- Returns the optional columns and the terminal sets that are not empty, and whether every other optional key is empty.
+-- Most are empty most of the time, so one EXISTS asks for all of them first.
 local function look_around(keys)
   local rare = redis.call('EXISTS', keys.candidates, keys.cancelling, keys.lists[1], keys.lists[3], keys.delayed,
     keys.completed, keys.failed, keys.cancelled, keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at,

@@ -1,9 +1,9 @@
 -- A job that is claimed ahead waits in its worker. It is held, and `claimed` has its fence until it begins. A field
 -- with another fence than the lock means nothing.
 
--- No job may begin without a slot if max_count is 0, OnCrash is not recover, or heartbeats are manual. A crash counts
--- a stall for every job that began, even if its handler never ran. Jobs claimed now then wait; jobs claimed before are
--- requeued and taken back from their worker. Returns 2 in that case, else 0.
+-- A crash counts a stall for every job that began, even if its handler never ran. So no job may begin without a slot if
+-- max_count is 0, OnCrash is not recover, or heartbeats are manual. Then jobs claimed now wait, and jobs claimed before
+-- are requeued and taken back from their worker. Returns 2 in that case, else 0.
 local function begin_none_early(out, room, meta)
   if out.early == 0 and not (room and room.begin > room.with_slot) then return 0 end
   local max, mode, heartbeat = unpack(redis.call('HMGET', meta, 'maxCount', 'onCrash', 'heartbeat'))

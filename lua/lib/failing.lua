@@ -1,7 +1,5 @@
--- Plain counts in `meta`, for people: what failed or broke off since a run completed.
-
--- Counts failed runs, runs that broke off without a report of their worker, and jobs that began to fail. By pcall: a
--- count that cannot be written must not undo anything.
+-- Counts in `meta`, for people: runs that failed or broke off without a report of their worker, and jobs that began to
+-- fail since a run completed. By pcall: a count that cannot be written must not undo anything.
 local function count_failing(meta, now_ms, failed, began, broken)
   local now = string.format('%d', now_ms)
   if failed > 0 then redis.pcall('HSET', meta, 'lastFailedAt', now) end

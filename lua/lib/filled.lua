@@ -1,8 +1,3 @@
--- Whether none of the keys exists: one query for many keys, and a missing key has no wrong type.
-local function none_of(...)
-  return redis.call('EXISTS', ...) == 0
-end
-
 -- Returns the keys that exist, by `length` (HLEN, ZCARD), which refuses a key of another type before the first write.
 -- Give likely keys first: when as many are found as exist, the others need no query.
 local function filled(length, ...)

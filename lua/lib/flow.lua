@@ -51,7 +51,7 @@ local function instance_of(known, keys, flow)
   return known[flow]
 end
 
--- Whether handlers of this run may begin, and ends of its nodes count.
+-- Whether handlers of this run may begin and ends of its nodes count.
 local function goes_on(one, run)
   return one and (one.runs or one.is_paused) and one.run == tonumber(run)
 end
@@ -153,7 +153,7 @@ local function stop(keys, one, how, now_ms)
   if one.is_paused then
     put(keys, 'paused', one.flow, false)
     put(keys, 'running', one.flow, now_ms)
-    -- This held who paused it, and why.
+    -- While the instance was paused, this field said by whom, and why.
     write(keys, 'errors', one.flow, false)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
@@ -253,7 +253,7 @@ local function visit(keys, one, ended, budget, now_ms, opened)
           if need == 0 and one.runs and not one.stopping then
             now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
           elseif left < need then
-            -- Its dependents are read for it alone: it costs as much as an opened node.
+            -- A skipped node costs as much as an opened one: its dependents are read for it alone.
             now, one.live, budget.opens = 's', one.live - 1, budget.opens - 1
             ended[#ended + 1] = { dependent, false, 0 }
             tell(keys, 'node', 's ' .. name .. '/' .. one.run)

@@ -1,5 +1,3 @@
--- Hooks in settle: the outcomes of jobs and of hooks, and the hooks that the worker runs next.
-
 -- The result of `settle_hooks` in a call without hooks.
 local NO_HOOKS = { ids = {}, told = 0, left = false, wakes = false, next_due = math.huge }
 

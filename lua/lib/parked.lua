@@ -1,11 +1,11 @@
--- When a parked job (key `parked`) went silent, ms. Returns nil if it was not parked, or if it has another fence or
--- phase by now: then it was heard from.
+-- Since when a parked job has been silent (ms), by its mark in `parked`. Returns nil without a mark, or if the job has
+-- another fence or phase by now: it was not silent in between.
 local function parked_since(mark, fence, phase)
   local of, since = string.match(mark or '', '^(%d+ %a+) (%d+)$')
   return of == tostring(fence) .. ' ' .. phase and tonumber(since) or nil
 end
 
--- Returns the parked ids that were not heard from since, each once, and from when on all of them were silent, ms.
+-- Returns the ids that are still parked, each once, and since when all of them have been silent (ms).
 local function parked_since_of(ids, parked, locks, claimed, outcome)
   local found, taken, since = {}, {}, 0
   if #ids == 0 then return found, since end
@@ -20,7 +20,7 @@ local function parked_since_of(ids, parked, locks, claimed, outcome)
   return found, since
 end
 
--- Leaves out held jobs whose phase waits for a person. A job with a pending cancel stays, unless it is finalizing.
+-- Leaves out held jobs whose phase waits for a person, but not those with a pending cancel, unless they are finalizing.
 local function without_waiting(ids, fences, grace, claimed, outcome, cancelling)
   if not grace then return ids end
   local found = {}

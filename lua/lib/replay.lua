@@ -15,7 +15,8 @@ local function replay(replies, sequence, call, worker, locks, places, extra_colu
     claimed[at], fences[at] = id, string.format('%d', fence + at - 1)
     answer[at], payloads[at] = '{}', ''
   end
-  local extras = #claimed > 0 and not none_of(unpack(extra_columns)) and extras_of(extra_columns, claimed) or {}
+  local has_extras = #claimed > 0 and redis.call('EXISTS', unpack(extra_columns)) > 0
+  local extras = has_extras and extras_of(extra_columns, claimed) or {}
   for _, extra in ipairs(extras) do
     stored[extra[1]] = extra[9]
     if extra[9] then extra[9] = extra[9] .. ' ' .. redis.call('HSTRLEN', places.payload, claimed[extra[1]]) end
