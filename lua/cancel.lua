@@ -1,5 +1,4 @@
--- Cancels jobs: waiting and delayed ones at once, held ones by a flag for their worker. A waiting job leaves a
--- tombstone in its list.
+-- Cancels waiting and delayed jobs, and flags held ones for their worker. A waiting job leaves a tombstone in its list.
 -- Uses     now shrink_first events wake types may terminal columns nodes finish end_event failure tombstones states
 -- Uses     named
 -- KEYS[1]  payload       (hash)    column

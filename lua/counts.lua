@@ -1,5 +1,4 @@
--- Counts the jobs of a task by place, in one step. Changes nothing. Not a transaction: a server at maxmemory refuses
--- any.
+-- Counts the jobs of a task by place. Changes nothing. Not a transaction, which a server at maxmemory would refuse.
 -- Uses     counts
 -- KEYS[1]  wait:high  (list)  ids
 -- KEYS[2]  wait       (list)  ids
@@ -13,8 +12,7 @@
 -- KEYS[10] claimed    (hash)  id -> fence of a held job that has not begun
 -- KEYS[11] outcome    (hash)  column
 -- KEYS[12] finalizing (zset)  ids whose hook has to run, by due time, ms
--- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, 1 if the task is
---          paused else 0}
+-- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, paused (0 or 1)}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }

@@ -1,6 +1,5 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
--- call that is refused in the middle leaves an id without a payload, which a claim removes, but never a job without a
--- place.
+-- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
 -- Uses     now events wake types filled terminal place
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
@@ -26,8 +25,7 @@
 --                         options, maxCount, priority, dispatchedAt, delay (ms), expires (ms from now))
 -- Returns  'dispatched' and, after spaces, the index of each job that existed, in any state: it is left as it is
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
--- Returns  'partitions' and, after a space, how many the task has, if the caller assumes another number; nothing is
---          written
+-- Returns  'partitions' and, after a space, how many the task has: not what the caller assumes; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
 local count = tonumber(ARGV[3])

@@ -1,5 +1,4 @@
--- Lists ended nodes whose workflow may not have recorded the end, oldest first. Removes entries of jobs that have not
--- ended.
+-- Lists ended nodes whose workflow may not have recorded the end, oldest first. Removes entries of other jobs.
 -- Uses     now
 -- KEYS[1]  outbox     (zset)  ended nodes to report to their workflow, by end time, ms
 -- KEYS[2]  completed  (zset)  ids by finish time, ms

@@ -1,5 +1,4 @@
--- Fails jobs that expired before a worker began them, while they wait or are delayed. A waiting job leaves a tombstone
--- in its list.
+-- Fails waiting and delayed jobs that expired before they began. A waiting job leaves a tombstone in its list.
 -- Uses     now may failing events wake types terminal columns nodes finish end_event failure tombstones states
 -- KEYS[1]  expires       (zset)    ids by expiry time, ms
 -- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms

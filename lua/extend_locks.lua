@@ -1,5 +1,4 @@
--- Extends the locks of a worker's jobs: moves them from the candidates to `active`, and reports lost and cancelled
--- ones.
+-- Extends a worker's locks: moves its jobs from `candidates` to `active`, and reports lost and cancelled ones.
 -- Uses     held interval grace
 -- KEYS[1]  locks       (hash)  id -> token
 -- KEYS[2]  candidates  (set)   ids silent since the snapshot

@@ -22,8 +22,7 @@
 --                      its job completed, failed, was cancelled; F | X: its graph failed, was cancelled, without an
 --                      instance of its own. If the job returned a graph, the value is byte 1, bytes of the value,
 --                      space, value, graph)
--- Returns  {'advanced', number of outbox entries to carry out at once, those entries, eight words per node to send: see
---          lib/flow.lua}
+-- Returns  {'advanced', number of outbox entries to carry out at once, those entries, the words of add_opened}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },

@@ -21,8 +21,7 @@
 -- KEYS[19] events     (stream)  events of instances and nodes
 -- ARGV[1]  grace      (ms: younger steps are still being carried out)
 -- ARGV[2]  limit      (entries per call, at most 200)
--- Returns  {'looked', 1 if others remain else 0, number of entries that are not sends, those entries, eight words per
---          node to send: see lib/flow.lua}
+-- Returns  {'looked', 1 if others remain else 0, then as flow_advance}
 -- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])

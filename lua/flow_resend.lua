@@ -12,7 +12,7 @@
 -- KEYS[10] grow      (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  nodes     (triples instance, node, run; at most 200)
 -- Returns  {'resent', number of nodes not sent again, those as instance/node/run (the instance stops, or they were sent
---          three times), eight words per node to send: see lib/flow.lua}
+--          three times), the words of add_opened}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })

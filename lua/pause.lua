@@ -1,5 +1,4 @@
--- Pauses a task: its jobs are no longer claimed. Running jobs continue, and their outcomes are accepted. An entry among
--- the events says by whom and why.
+-- Pauses a task: no job is claimed any more, and running jobs continue. An entry among the events says by whom and why.
 -- Uses     now shrink_first events
 -- KEYS[1]  meta    (hash)    pause: when, by whom, why; event total
 -- KEYS[2]  events  (stream)  one entry

@@ -38,8 +38,7 @@
 -- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[34] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  worker        (id of the caller)
--- ARGV[2]  reason        (worker_restarted or manual; replaced: the worker did not stop when another one took its
---                         name, and no stall is counted)
+-- ARGV[2]  reason        (worker_restarted or manual; replaced: another worker took its name, and no stall is counted)
 -- ARGV[3]  by            (who says so; '' if no person)
 -- ARGV[4]  cursor        (of `locks`, from the call before; 0 to begin)
 -- ARGV[5]  count         (buckets of `locks` to look at, at most 500)

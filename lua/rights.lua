@@ -38,8 +38,7 @@
 -- KEYS[36] finalizing    (zset)  checked
 -- KEYS[37] parked        (hash)  checked
 -- KEYS[38] outbox        (zset)  checked
--- Returns  {'rights', command and key of each permission that is missing}: none if the server cannot tell, before Redis
---          7.0
+-- Returns  {'rights', command and key of each permission that is missing}: none before Redis 7.0, which cannot tell
 -- Emits    nothing
 -- Refuses  nothing
 if not redis.acl_check_cmd then return { 'rights' } end

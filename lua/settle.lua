@@ -44,8 +44,7 @@
 -- ARGV[4]  ask           (the worker's interval, ms)
 -- ARGV[5]  want          (jobs to claim, at most 200)
 -- ARGV[6]  begin         (how many of them begin; the others wait in the worker. '': all begin, each with a slot)
--- ARGV[7]  with_slot     (how many of those that begin have a slot, or ''. A job that allows no stall begins with a
---                         slot or waits)
+-- ARGV[7]  with_slot     (how many of those that begin have a slot, or ''. A job that allows no stall needs a slot)
 -- ARGV[8]  hooks         (1 if the worker has the hook of the task and runs hooks now, else '')
 -- ARGV[9]  most          (the limit for payloads in the reply, bytes; '': 512 KiB)
 -- ARGV[10] completed     (number of completed jobs, at most 500)
@@ -75,7 +74,6 @@
 -- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, outcome_rejected, started,
 --          restarted, claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
--- The arguments.
 local call, sequence, worker, ask = tonumber(ARGV[1]), ARGV[3] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
 local want, has_hook, most = tonumber(ARGV[5]), ARGV[8] == '1', tonumber(ARGV[9]) or LARGE
 -- How many of the wanted jobs begin; false if all of them do, each with a slot.
@@ -155,8 +153,7 @@ local to_tell = #fields > 0 and task.eventMode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
--- Every call is recorded, even without a change: a delayed duplicate must not claim jobs for a worker that never sees
--- them.
+-- Every call is recorded, even without a change: a delayed duplicate must not claim jobs that no worker would see.
 redis.call('HSET', replies, sequence, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)

@@ -23,8 +23,7 @@ end
 
 -- Decides which jobs begin in this call, without writing. Jobs claimed before begin, unless the task is paused; expired
 -- ones fail and are taken back. Jobs claimed now begin in order, up to `room`: `found.begin`. A job that allows no
--- stall, has stalled, or may expire begins only with a slot. Returns the ids and extras of all that begin. `columns`
--- are the columns that hold anything.
+-- stall, has stalled, or may expire begins only with a slot. Returns the ids and extras of all that begin.
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
   local ids, begins = found.ids, {}
   found.begin = room and math.min(room.begin, #ids) or #ids

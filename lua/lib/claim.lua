@@ -13,8 +13,7 @@ local function rare_work(places, is_plain, want, now_ms)
     redis.call('HLEN', places.tombstones) > 0 and places.tombstones or nil, due_jobs(places.delayed, want, now_ms)
 end
 
--- Moves due jobs into their lists and removes known tombstones from the heads of the lists. Returns the places where a
--- job may be although a list has its id.
+-- Moves due jobs into their lists, and removes known tombstones from the heads. Returns where else listed jobs may be.
 local function clear_heads(places, due, known, terminal_places, meta, now_ms)
   if #due > 0 then
     redis.call('ZREM', places.delayed, unpack(due))
@@ -207,8 +206,7 @@ end
 local function lock_jobs(locks, worker, fence, ids)
   local tokens = {}
   if #ids > 16 then
-    -- Redis searches a small hash of short values linearly. One value of over 64 bytes makes HSET convert it to a hash
-    -- table before it writes the first field.
+    -- Redis searches a small hash of short values linearly. One value of over 64 bytes makes HSET convert it first.
     tokens = { ids[1], string.rep('-', 65) }
   end
   local at = #tokens

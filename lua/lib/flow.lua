@@ -142,8 +142,7 @@ local function sendable(keys, one, index, state)
   return { one = one, index = index, task = task, own = own, column = column, field = field, bytes = bytes }
 end
 
--- Stops the instance: no node opens any more. When none is open it ends as `how` says: `failed` or `cancelled`, and
--- why.
+-- Stops the instance: no node opens any more. When none is open it ends by `how`: `failed` or `cancelled`, and why.
 local function stop(keys, one, how, now_ms)
   one.stopping = how
   keys.stopped = keys.stopped or {}
@@ -159,8 +158,7 @@ local function stop(keys, one, how, now_ms)
   end
 end
 
--- The failure of a node whose child was cancelled, and of one whose child should return the value of a node that did
--- not run.
+-- The failure of a node whose child was cancelled, and of one whose child has an output node that did not run.
 local CANCELLED = '{"code":"cancelled","message":"its workflow was stopped"}'
 local SKIPPED = '{"code":"skipped","message":"its output node did not run"}'
 
@@ -198,8 +196,7 @@ local function open_node(keys, one, index, now_ms, opened)
   return send.task == '@' and 'g' or 'o'
 end
 
--- Reads ahead the states of these nodes, and the records of those that may open after this number of ends: at most
--- `most`.
+-- Reads ahead the states of these nodes, and at most `most` records of those that may open after this number of ends.
 local function foresee(keys, named, records, ends, most)
   fetch(keys, 'nodes', named)
   local opening = {}
@@ -227,8 +224,7 @@ local function foresee_all(keys, ends, budget)
 end
 
 -- Updates the dependents of ended nodes: { node, whether it completed, first dependent to visit }. What exceeds the
--- budget stays in the outbox, with its progress. If dependents cannot be read the instance stops, since no other call
--- would reach them.
+-- budget stays in the outbox, with its progress. If dependents cannot be read the instance stops: no call reaches them.
 local function visit(keys, one, ended, budget, now_ms, opened)
   local at = 1
   while at <= #ended do
@@ -306,8 +302,7 @@ local function give_up(keys, flow, line, now_ms)
   tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
 end
 
--- Ends the instance if nothing of it can continue, and writes its head. Returns, for a child that ended, how, and its
--- value or failure.
+-- Ends the instance if nothing of it can continue, and writes its head. Returns how a child ended, and its value.
 local function end_or_keep(keys, one, now_ms)
   local how, said
   if one.runs and (one.live <= 0 or one.stopping and one.out <= 0) then
@@ -411,8 +406,7 @@ local function is_gone(known, keys, child)
   return true
 end
 
--- Ends those of the instances that are over. A child that ends also ends the node of its parent, in the same call, so
--- no message between them can be lost.
+-- Ends those of the instances that are over. A child that ends also ends the node of its parent, in the same call.
 local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
   local at = 1
   while at <= #touched do

@@ -55,8 +55,7 @@ local function settle_hooks(out, places, how, wanted, extra_columns, cancelling,
     return hooks
   end
 
-  -- Splits the requeued and cancelled jobs: those with a stored outcome run only their hook again, whatever was
-  -- requested meanwhile. Returns them.
+  -- Takes jobs with a stored outcome out of the requeued and cancelled ones. Returns them: only their hook runs again.
   local function put_back()
     local ids, kinds, back, kept = {}, {}, {}, { requeue = {}, cancelled = {}, reasons = {} }
     for at, outcome in ipairs(out.requeue) do ids[#ids + 1], kinds[#kinds + 1] = outcome.id, { 'requeue', at } end

@@ -21,8 +21,7 @@ local function must_be_allowed_all(commands, keys)
   end
 end
 
--- Checks the commands that run when waiting jobs leave their lists and their columns are removed. `elsewhere` are the
--- sorted sets.
+-- Checks the commands that run when waiting jobs leave their lists and lose their columns.
 local function must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
   must_be_allowed_all('LINDEX LRANGE LTRIM', lists)
   must_be_allowed_all('HDEL EXISTS HEXISTS', columns)

@@ -1,9 +1,7 @@
 -- Reads the jobs that an action names (ARGV from `at`: pairs id, stamp) and their states. A stamp is '' (any), the
 -- stamp that the job must still have, '-' for a waiting job, or '=' and its state. After a state, '@' and the dispatch
 -- time exclude another job with the same id. A generated id has no such time, since it is never used again. A job with
--- another stamp gets the state 'changed'.
---
--- Returns the ids and the states. The caller returns these states for the jobs that it does not act upon.
+-- another stamp gets the state 'changed'. Returns the ids, and the states to report for jobs that stay as they are.
 local function named_jobs(at, payload, locks, places, dispatched_at)
   local ids, expected, dispatched, has_any = {}, {}, {}, false
   for index = at, #ARGV, 2 do

@@ -1,5 +1,4 @@
--- Whether the id sorts after the other one in a sorted set, which compares bytes. Lua compares by the locale of the
--- server.
+-- Whether the id sorts after the other one in a sorted set, which compares bytes. Lua compares by locale.
 local function sorts_after(id, other)
   for at = 1, math.min(#id, #other) do
     local mine, its = string.byte(id, at), string.byte(other, at)
@@ -8,8 +7,7 @@ local function sorts_after(id, other)
   return #id > #other
 end
 
--- How many members sort before (score, id), plus the member itself if it exists and `with` is set. It may have been
--- removed.
+-- How many members sort before (score, id), which may have been removed; with `with` the member itself counts too.
 local function rank_of(place, score, id, with)
   local low, high = redis.call('ZCOUNT', place, '-inf', '(' .. score), redis.call('ZCOUNT', place, '-inf', score)
   while low < high do

@@ -36,8 +36,7 @@ local function without_waiting(ids, fences, grace, claimed, outcome, cancelling)
   return found
 end
 
--- Parks silent jobs: moves them to `active`, from where the next snapshot takes them, with a mark that a heartbeat
--- removes.
+-- Parks silent jobs: moves them to `active`, for the next snapshot, with a mark that a heartbeat removes.
 local function park(found, parked, candidates, active)
   if #found.parked == 0 then return end
   if #found.marks > 0 then redis.call('HSET', parked, unpack(found.marks)) end

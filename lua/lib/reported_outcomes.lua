@@ -90,8 +90,7 @@ local function ids_of(group)
   return ids, attempts, values, words
 end
 
--- Delays the jobs, writes a column value for each, and adds the words of the event: id, value, delay, and what follows
--- the delay.
+-- Delays the jobs, writes a column value for each, and adds the words of the event: id, value, delay, and the rest.
 local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields)
   local entries, words = {}, {}
   local ids, values = ids_of(group)

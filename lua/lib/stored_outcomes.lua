@@ -16,8 +16,7 @@ local function await_hooks(places, outcomes, due)
   if #due > 0 then redis.call('ZADD', finalizing, unpack(due)) end
 end
 
--- Counts hooks that failed for good, for people: in total, and in the current series, which ends after 15 minutes
--- without a failure.
+-- Counts hooks that failed for good, in total and in the current series, which ends after 15 minutes without a failure.
 local function count_failed_hooks(meta, count, now_ms)
   if count == 0 then return end
   local now, last = string.format('%d', now_ms), tonumber(redis.call('HGET', meta, 'hookFailedAt') or nil)

@@ -11,9 +11,8 @@ local function tally(out)
   return { completed = #out.completed, snoozed = #out.snooze, failed = failed, began = began }
 end
 
--- The fields of `meta` that change as jobs end: how many ended, and what failed or broke off since a run completed. A
--- snooze counts like a completion: it shows that the handler works. `before` has them before this
--- call.
+-- The fields of `meta` that change as jobs end, from those before this call: how many ended, and what failed or broke
+-- off since a run completed. A snooze counts like a completion: it shows that the handler works.
 local function news_of_ends(ran, before, out, found, how)
   local news, missed, works = {}, #found.corrupt + #found.expired, ran.completed + ran.snoozed > 0
   local ends = #out.completed + #out.failed + #out.cancelled + out.ended + missed - (how.hook and #found.expired or 0)

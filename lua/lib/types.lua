@@ -1,5 +1,4 @@
--- Queries each key with a command for its type: a key of another type then refuses the call with WRONGTYPE, before the
--- first write.
+-- Queries each key by a command for its type. So a key of another type refuses the call (WRONGTYPE) before it writes.
 local function expect_types(lists, sets, hashes, sorted_sets)
   for _, key in ipairs(lists) do redis.call('LLEN', key) end
   for _, key in ipairs(sets) do redis.call('SCARD', key) end

@@ -1,6 +1,5 @@
--- Wakes an idle worker; by pcall, since a marker that cannot be written must not undo the transition. A frozen worker
--- may still take a marker, by the blocking call that it began before. So each marker has a spare: another idle worker
--- takes that one, and looks a moment later.
+-- Wakes an idle worker; by pcall, since a marker that cannot be written must not undo the transition. The blocking call
+-- of a frozen worker may still take a marker, so each has a spare: another idle worker takes it, and looks a bit later.
 local function ring_wake(wake)
   redis.pcall('ZADD', wake, 0, 'marker', 1, 'spare')
 end
