@@ -1,5 +1,5 @@
 -- Sends open nodes again whose jobs the server has lost.
--- Uses     now shrink_first types book flow
+-- Uses     now shrink_first types book flow flow_reply
 -- KEYS[1]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running   (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused    (zset)  instances by pause time, ms

@@ -1,5 +1,5 @@
 -- Writes an instance of a workflow, and opens the nodes without inputs.
--- Uses     now events types book flow flow_events
+-- Uses     now events types book flow flow_step flow_reply flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -27,7 +27,7 @@
 -- ARGV[7]  deadline   (ms from now; 0 for none)
 -- ARGV[8]  tasks      (names, separated by spaces)
 -- ARGV[9]  rest       (states of the nodes; pairs of the shape; pairs: node, payload; nothing after parts)
--- Returns  {'started', the words of add_opened in lib/flow.lua}; after parts none: flow_open opens them
+-- Returns  {'started', the words of add_opened in lib/flow_reply.lua}; after parts none: flow_open opens them
 -- Returns  {'existed'}: there is an instance with this id; nothing is written
 -- Returns  {'stale'}: the node of this child no longer waits for it; nothing is written
 -- Returns  {'shape'}, {'parts'}: the shape, or a part, is missing and must be sent; {'left'}: another start has written

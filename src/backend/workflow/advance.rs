@@ -104,7 +104,7 @@ pub(crate) async fn enter(
     Ok((answers, news(&mut reply, keys)?))
 }
 
-/// The end of a reply, see `add_news` of `lua/lib/flow.lua`.
+/// The end of a reply, see `add_news` of `lua/lib/flow_reply.lua`.
 pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced> {
     Ok(Advanced { entries: counted(reply)?, sends: to_send(reply, keys)? })
 }

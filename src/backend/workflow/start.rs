@@ -152,7 +152,7 @@ pub(crate) async fn start(
     }
 }
 
-/// The nodes at the end of a reply, see `lua/lib/flow.lua`.
+/// The nodes at the end of a reply, see `lua/lib/flow_reply.lua`.
 pub(super) fn to_send(reply: &mut Reply, keys: &TaskKeys) -> Result<Vec<ToSend>> {
     let words: Vec<redis::Value> = reply.rest()?;
     let mut words = words.into_iter();

@@ -326,7 +326,7 @@ fn only_one_fragment_writes_a_terminal_state() {
             }
         }
     }
-    assert!(ends.len() == 1 && ends[0].0 == "lua/lib/flow.lua" && ends[0].1.contains("'failed'"), "{ends:?}");
+    assert!(ends.len() == 1 && ends[0].0 == "lua/lib/flow_step.lua" && ends[0].1.contains("'failed'"), "{ends:?}");
     // Due times, hooks, expiry, the wake marker, the lists of workers and tasks, and names are not places of ended
     // jobs.
     let known = ["delayed", "finalizing", "expires", "wake", "seen", "name"];

@@ -1,0 +1,247 @@
+-- How many nodes a call opens or skips: these cost most.
+local OPENS = 100
+
+-- The budget of a call: edges to follow, and nodes to open or skip.
+local function a_budget()
+  return { edges = 1000, opens = OPENS }
+end
+
+-- Opens a node whose inputs are ready. Returns its new state; nil if it cannot be sent, which stops the instance.
+local function open_node(keys, one, index, now_ms, opened)
+  local send = sendable(keys, one, index, 'o')
+  if not send then
+    stop(keys, one, UNREADABLE, now_ms)
+    return nil
+  end
+  one.out = one.out + 1
+  note(keys, now_ms, 's ' .. one.flow .. '/' .. index .. '/' .. one.run)
+  opened[#opened + 1] = send
+  return send.task == '@' and 'g' or 'o'
+end
+
+-- Reads ahead the states of these nodes, and at most `most` records of those that may open after this number of ends.
+local function foresee(keys, named, records, ends, most)
+  fetch(keys, 'nodes', named)
+  local opening = {}
+  for place, name in ipairs(named) do
+    if #opening >= most then break end
+    local waits = waits_of(keys, name)
+    if waits.kind and waits.need <= ends then opening[#opening + 1] = records[place] end
+  end
+  fetch(keys, 'shapes', opening)
+end
+
+-- Reads ahead most of what the ends of these nodes ({ instance, number }) need.
+local function foresee_all(keys, ends, budget)
+  local records, named, dependents = {}, {}, {}
+  for place, ended in ipairs(ends) do records[place] = ended[1].digest .. '/' .. ended[2] end
+  fetch(keys, 'shapes', records)
+  for _, ended in ipairs(ends) do
+    local one, record = ended[1], record_of(keys, ended[1], ended[2])
+    for _, index in ipairs(record and dependents_of(keys, one, ended[2], record, 0) or {}) do
+      if #named >= 2 * budget.opens then break end
+      named[#named + 1], dependents[#dependents + 1] = node_of(one.flow, index), one.digest .. '/' .. index
+    end
+  end
+  foresee(keys, named, dependents, #ends, budget.opens)
+end
+
+-- Updates the dependents of ended nodes: { node, whether it completed, first dependent to visit }. What exceeds the
+-- budget stays in the outbox, with its progress. If dependents cannot be read the instance stops: no call reaches them.
+local function visit(keys, one, ended, budget, now_ms, opened)
+  local at = 1
+  while at <= #ended do
+    local index, is_completed, from = unpack(ended[at])
+    local record = record_of(keys, one, index)
+    if not record then return stop(keys, one, UNREADABLE, now_ms) end
+    local count = record.count
+    while from < count and budget.edges > 0 and budget.opens > 0 do
+      local page, named, records = dependents_of(keys, one, index, record, from - from % 500), {}, {}
+      for offset = from % 500 + 1, math.min(#page, from % 500 + math.min(budget.edges, budget.opens)) do
+        named[#named + 1], records[#records + 1] = node_of(one.flow, page[offset]), one.digest .. '/' .. page[offset]
+      end
+      if #named == 0 then return stop(keys, one, UNREADABLE, now_ms) end
+      foresee(keys, named, records, 1, budget.opens)
+      for _, name in ipairs(named) do
+        if budget.opens == 0 then break end
+        local dependent, waits = page[from % 500 + 1], waits_of(keys, name)
+        if waits.kind then
+          local kind, need, left = waits.kind, waits.need, waits.left - 1
+          if is_completed or kind == 'P' then need = math.max(0, need - 1) end
+          local now = kind .. ' ' .. need .. ' ' .. left
+          if need == 0 and one.runs and not one.stopping then
+            now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
+          elseif left < need then
+            -- A skipped node costs as much as an opened one: its dependents are read for it alone.
+            now, one.live, budget.opens = 's', one.live - 1, budget.opens - 1
+            ended[#ended + 1] = { dependent, false, 0 }
+            tell(keys, 'node', 's ' .. name .. '/' .. one.run)
+          end
+          write(keys, 'nodes', name, now)
+        elseif not waits.is_known and not one.stopping then
+          stop(keys, one, UNREADABLE, now_ms)
+        end
+        from, budget.edges = from + 1, budget.edges - 1
+      end
+    end
+    local is_over = from >= count
+    local mark = not (is_over and not ended[at][4]) and node_of(one.flow, index) .. '/' .. one.run
+    if not is_over then
+      write(keys, 'cursor', mark, from .. (is_completed and ' c' or ' -'))
+      note(keys, now_ms, 'v ' .. mark)
+      opened.later[#opened.later + 1] = mark
+    elseif mark then
+      write(keys, 'cursor', mark, false)
+      put(keys, 'outbox', 'v ' .. mark, false)
+    end
+    at = at + 1
+  end
+end
+
+-- Writes the line of the instance in `instances`.
+local function write_head(keys, one)
+  local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
+    and string.format(' %d', one.due) or ''
+  write(keys, 'instances', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
+    math.max(0, one.out), one.digest, one.bad) .. more)
+end
+
+-- Puts an ended instance into the set for its outcome.
+local function place_ended(keys, flow, word, now_ms)
+  put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', flow, now_ms)
+end
+
+-- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: it could never
+-- continue. A child is removed, and started again.
+local function give_up(keys, flow, line, now_ms)
+  keys.corrupt = (keys.corrupt or 0) + 1
+  put(keys, 'running', flow, false)
+  put(keys, 'paused', flow, false)
+  write(keys, 'stopping', flow, false)
+  if string.find(flow, '/', 1, true) then return write(keys, 'instances', flow, false) end
+  place_ended(keys, flow, 'failed', now_ms)
+  write(keys, 'errors', flow, string.match(UNREADABLE, ' (.*)$'))
+  write(keys, 'instances', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
+  tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
+end
+
+-- Ends the instance if nothing of it can continue, and writes its head. Returns how a child ended, and its value.
+local function end_or_keep(keys, one, now_ms)
+  local how, said
+  if one.runs and (one.live <= 0 or one.stopping and one.out <= 0) then
+    local word, why = string.match(one.stopping or '', '^(%l+) (.*)$')
+    if one.stopping and not word then word = 'failed' end
+    if one.stopping == UNREADABLE then keys.corrupt = (keys.corrupt or 0) + 1 end
+    local output = one.output and one.output ~= '-' and one.output
+    if not word then
+      word = one.bad == '-' and 'completed' or 'failed'
+      if word == 'completed' and output and read(keys, 'nodes', node_of(one.flow, output)) ~= 'c' then
+        -- The node whose value it should return did not complete.
+        word, one.bad = 'failed', output
+      end
+    end
+    put(keys, 'running', one.flow, false)
+    tell(keys, 'ended', word .. ' ' .. one.flow .. '/' .. one.run)
+    local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
+    if one.parent then
+      how = LETTERS[word] or 'f'
+      -- Without an output node the parent's node keeps the value of its job. An output node without a value gives null.
+      said, one.over = how == 'x' and CANCELLED or value or how == 'c' and output and 'null' or '', how
+      if how == 'f' then
+        said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
+      end
+    else
+      place_ended(keys, one.flow, word, now_ms)
+      if value then write(keys, 'output', one.flow, value) end
+    end
+    if why and why ~= '' then write(keys, 'errors', one.flow, why) end
+    write(keys, 'stopping', one.flow, false)
+    put(keys, 'outbox', 'x ' .. one.flow .. '/' .. one.run, false)
+    put(keys, 'outbox', 'o ' .. one.flow .. '/' .. one.run, false)
+    write(keys, 'cursor', one.flow .. '/' .. one.run, false)
+    one.turn, one.runs, one.stopping = one.turn + 1, false, false
+  end
+  write_head(keys, one)
+  return how, said
+end
+
+-- Applies the policy of the instance after a node that did not complete.
+local function break_by(keys, one, index, record, now_ms)
+  if one.stopping or record and string.find(record.flags, 'o', 1, true) then return end
+  if one.bad == '-' then one.bad = tostring(index) end
+  if one.policy == 'cancel' then
+    stop(keys, one, 'failed ', now_ms)
+  elseif one.policy == 'pause' and one.runs then
+    put(keys, 'running', one.flow, false)
+    put(keys, 'paused', one.flow, now_ms)
+    tell(keys, 'paused', one.flow .. '/' .. one.run)
+    one.turn, one.runs, one.is_paused = one.turn + 1, false, true
+  end
+end
+
+-- Ends an open node with this outcome and value, and updates its dependents.
+local function end_node(keys, one, index, how, said, budget, now_ms, opened)
+  local name = node_of(one.flow, index)
+  write(keys, 'nodes', name, how)
+  if said ~= '' then write(keys, 'value', name, said) end
+  local mark = name .. '/' .. one.run
+  put(keys, 'outbox', 's ' .. mark, false)
+  tell(keys, 'node', how .. ' ' .. mark)
+  one.live, one.out = one.live - 1, one.out - 1
+  if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
+  -- Nothing opens in an instance that stops.
+  if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
+end
+
+-- Recounts live and open nodes of an instance with damaged nodes, whose earlier states are unknown. The cost grows with
+-- the number of nodes, as nothing else here does.
+local function recount(keys, one, now_ms)
+  local count = count_of_nodes(read(keys, 'shapes', one.digest .. '@'))
+  if not count then return stop(keys, one, UNREADABLE, now_ms) end
+  one.live, one.out = 0, 0
+  for from = 0, count - 1, 500 do
+    local names = {}
+    for index = from, math.min(count, from + 500) - 1 do names[#names + 1] = node_of(one.flow, index) end
+    fetch(keys, 'nodes', names)
+    for _, name in ipairs(names) do
+      local state = read(keys, 'nodes', name) or ''
+      if not string.match(state, '^[cfsx]') then one.live = one.live + 1 end
+      if is_open(state) then one.out = one.out + 1 end
+    end
+  end
+end
+
+-- The job of a node returned a value and a graph: the graph runs as a child, and the node ends when the child ends.
+local function grow_node(keys, one, index, said, head, size, now_ms, opened)
+  local name = node_of(one.flow, index)
+  write(keys, 'grow', name, string.sub(said, head + size + 1))
+  if size > 0 then write(keys, 'value', name, string.sub(said, head + 1, head + size)) end
+  write(keys, 'nodes', name, 'g')
+  note(keys, now_ms, 's ' .. name .. '/' .. one.run)
+  opened[#opened + 1] = sendable(keys, one, index, 'g')
+end
+
+-- Whether the child is missing, ended or unreadable. If so, it also leaves `running`.
+local function is_gone(known, keys, child)
+  local one = instance_of(known, keys, child)
+  if one and (one.runs or one.is_paused) then return false end
+  put(keys, 'running', child, false)
+  return true
+end
+
+-- Ends those of the instances that are over. A child that ends also ends the node of its parent, in the same call.
+local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+  local at = 1
+  while at <= #touched do
+    local one = touched[at]
+    if one.runs then put(keys, 'running', one.flow, now_ms) end
+    local how, said = end_or_keep(keys, one, now_ms)
+    local parent = how and instance_of(known, keys, one.parent)
+    local state = goes_on(parent, one.parent_run) and read(keys, 'nodes', node_of(one.parent, one.node))
+    if state and string.sub(state, 1, 1) == 'g' then
+      end_node(keys, parent, one.node, how, said, budget, now_ms, opened)
+      touched[#touched + 1] = parent
+    end
+    at = at + 1
+  end
+end
