@@ -39,18 +39,14 @@ local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3]
 
 local is_held = state == 'claimed' or state == 'running' or state == 'finalizing'
 local rows = state == 'claimed' and claimed or state == 'finalizing' and outcome or locks
-
-local ids, stamps, cursors, next_cursor
+local stamps, cursors, ids, next_cursor = {}, {}
 if state == 'waiting' then
   local page = newest and waiting_page_from_back or waiting_page
   ids, cursors, next_cursor = page({ wait_high, wait, wait_low }, cursor, look)
-  stamps = {}
 elseif is_held then
   ids, stamps, next_cursor = held_page(rows, cursor, look)
-  cursors = {}
 else
   ids, stamps, next_cursor = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
-  cursors = {}
 end
 -- Whether the message of the error contains the text. It ends at the first quote without a backslash.
 local function has_text(failure, wanted)

@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now shrink_first events dropped wake types may terminal columns nodes finish unlock since back_to_wait
--- Uses     tombstones count object faults
+-- Uses     now shrink_first events dropped wake types may terminal columns nodes finish since back_to_wait tombstones
+-- Uses     count object faults
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -60,11 +60,15 @@ shrink_first('HDEL', cancelling)
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- The time of the end is unknown: it must not look like a recent one.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
-local held, watched = { locks, cancelling, claimed }, { active, candidates }
+-- Removes a job from all keys about held jobs.
+local function unlock(id)
+  for _, hash in ipairs({ locks, cancelling, claimed }) do redis.call('HDEL', hash, id) end
+  for _, set in ipairs({ active, candidates }) do redis.call('SREM', set, id) end
+end
 local mends = {
   no_payload = function(id)
     for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end
-    unlock(held, watched, id)
+    unlock(id)
     remove_columns(columns, { id })
     removed[#removed + 1] = id
   end,
@@ -72,13 +76,13 @@ local mends = {
     local has_ended = place.completed or place.failed or place.cancelled
     if place.completed then redis.call('ZREM', failed, id) end
     if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
-    if has_ended then unlock(held, watched, id) end
+    if has_ended then unlock(id) end
     redis.call('ZREM', delayed, id)
     if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
   unplaced = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
   ended_unplaced = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
-  unlocked = function(id) unlock(held, watched, id) end,
+  unlocked = unlock,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,
