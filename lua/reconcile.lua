@@ -2,7 +2,7 @@
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
 -- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
--- Uses     back_to_wait count object backoff stored_outcomes grace parked may resolve
+-- Uses     back_to_wait count object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -51,11 +51,8 @@
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy,
-  keep_completed, hook, grace =
-  unpack(redis.call('HMGET', meta, 'maxCount', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'grace'))
-if not declared then return { 'undeclared' } end
+local task = fields_of(meta, STALL_OPTIONS)
+if not task.declaredAt then return { 'undeclared' } end
 local dead = {}
 for at = 6, #ARGV do dead[ARGV[at]] = true end
 local scanned = redis.call('HSCAN', locks, cursor, 'COUNT', count)
@@ -67,7 +64,7 @@ for at = 1, #scanned[2], 2 do
   end
 end
 -- Leave out the jobs that wait for a person first: they stay where they are, and must not take the place of others.
-if by == '' then ids = without_waiting(ids, fences, grace_of(grace), claimed, outcome, cancelling) end
+if by == '' then ids = without_waiting(ids, fences, grace_of(task.grace), claimed, outcome, cancelling) end
 local more = #ids > BATCH
 ids = { unpack(ids, 1, math.min(BATCH, #ids)) }
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
@@ -76,16 +73,12 @@ keys.columns = { payload, attempt, stalled_count, result, errors, options, max_c
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 expect_types(keys.lists, { active, candidates }, keys.columns, { delayed, finalizing, outbox })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
-local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
-  policy = object_of(policy) }
 local now, now_ms = now_us()
 math.randomseed(now % 2147483648)
 local verdict = reason == 'replaced' and 'spare' or 'auto'
-local how = { verdict = verdict, by = by, reason = reason, worker = worker, now_ms = now_ms,
-  keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, hook = hook == '1',
-  paused = paused, event_mode = event_mode,
-  said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }
-local found = decide(ids, keys, terminal_places, crash, how)
+local how = with_options(task, { verdict = verdict, by = by, reason = reason, worker = worker, now_ms = now_ms,
+  said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') })
+local found = decide(ids, keys, terminal_places, how)
 
 resolve(found.decided, found, keys, how)
 report_stalls(found, keys, how)

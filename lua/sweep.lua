@@ -16,7 +16,7 @@
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
 -- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
--- Uses     back_to_wait count object backoff stored_outcomes grace parked may resolve
+-- Uses     back_to_wait count object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -73,41 +73,35 @@
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 
-local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
-  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy, keep_completed, hook,
-  grace = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
-    'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'grace'))
-local by_mark = epoch == nil
-local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
-if not declared then return { 'undeclared' } end
+local task = fields_of(meta, { 'epoch', 'interval', 'ask', 'asker', 'askedBy', 'snapshotAt', 'heartbeat',
+  unpack(STALL_OPTIONS) })
+local by_mark, grace = epoch == nil, grace_of(task.grace)
+local current, interval = tonumber(task.epoch) or 0, tonumber(task.interval) or ask
+if not task.declaredAt then return { 'undeclared' } end
 if not by_mark and epoch ~= current then return { 'moved', current, interval } end
 if not by_mark and waited < math.max(1, interval) then return { 'early', current, interval } end
 keys.lists = { wait_high, wait, wait_low }
 keys.columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
-if grace_of(grace) then redis.call('HLEN', parked) end
-expect_types(keys.lists, {}, keys.columns, { finalizing, outbox, on_crash == 'retry' and delayed or nil })
+if grace then redis.call('HLEN', parked) end
+expect_types(keys.lists, {}, keys.columns, { finalizing, outbox, task.onCrash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local named = { unpack(ARGV, 9) }
 local batch, silent_since = { ids = {}, cursor = cursor }, 0
 if not by_mark then
   batch = next_candidates(candidates, cursor, limit, named)
-elseif grace_of(grace) then
+elseif grace then
   batch.ids, silent_since = parked_since_of(named, parked, locks, claimed, outcome)
 end
-local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
-  policy = object_of(policy) }
 local now, now_ms = now_us()
 math.randomseed(now % 2147483648)
-local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
-local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual', worker = worker,
-  now_ms = now_ms, keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled },
-  grace = verdict == 'auto' and grace_of(grace), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
-  hook = hook == '1', paused = paused, event_mode = event_mode,
-  said = 'no heartbeat came from worker %s for a watched interval' }
-local found = decide(batch.ids, keys, terminal_places, crash, how)
+local silence = task.heartbeat == 'manual' and 'handler_silent' or 'silent'
+local how = with_options(task, { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual',
+  worker = worker, now_ms = now_ms, grace = verdict == 'auto' and grace,
+  since = math.min(tonumber(task.snapshotAt) or now_ms, now_ms),
+  said = 'no heartbeat came from worker %s for a watched interval' })
+local found = decide(batch.ids, keys, terminal_places, how)
 
 must_be_allowed('RENAME', { active, candidates }, candidates)
 must_be_allowed_all('SADD SCARD EXISTS', { active, candidates })
@@ -122,18 +116,18 @@ local left = redis.call('SCARD', candidates)
 -- Without candidates the scan is over, wherever its cursor is in a table that was once large.
 local snapshot = left == 0 and not by_mark
 -- What the decision is based on, for the event.
-local watched = { epoch, waited, interval, asker or '-', snapshot_at or '0' }
-if by_mark then watched = { current, '-', interval, asker or '-', string.format('%d', silent_since) } end
+local watched = { epoch, waited, interval, task.asker or '-', task.snapshotAt or '0' }
+if by_mark then watched = { current, '-', interval, task.asker or '-', string.format('%d', silent_since) } end
 if snapshot then
   local since = string.format('%d', now_ms)
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
-  asked = math.max(tonumber(asked) or 0, ask)
-  local by_other = asked > ask and asked_by
+  local asked = math.max(tonumber(task.ask) or 0, ask)
+  local by_other = asked > ask and task.askedBy
   current, interval = current + 1, asked > 0 and asked or interval
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
-    'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
+    'asker', by_other or ask > 0 and worker or task.asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
 report_stalls(found, keys, how, table.concat(watched, ' '))
-if snapshot and grace_of(grace) then drop_marks(parked, locks) end
+if snapshot and grace then drop_marks(parked, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
   #found.parked > 0 and #found.parked or nil }

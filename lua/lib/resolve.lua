@@ -1,3 +1,17 @@
+-- The options of a task that decide about stalled jobs: fields of `meta`.
+local STALL_OPTIONS = { 'declaredAt', 'paused', 'eventMode', 'hook', 'grace', 'onCrash', 'maxCount', 'maxCountSet',
+  'retry', 'keepCompleted', 'keepFailed', 'keepCancelled' }
+
+-- Adds to `how` what these options say. `how.crash` is what the task does after a crash: `mode`, `max` (stalls that a
+-- job survives), `max_set` (`max` was set for this task) and `policy`.
+local function with_options(task, how)
+  how.crash = { mode = task.onCrash, max = tonumber(task.maxCount) or 1, max_set = task.maxCountSet == '1',
+    policy = object_of(task.retry) }
+  how.keep = { completed = task.keepCompleted, failed = task.keepFailed, cancelled = task.keepCancelled }
+  how.hook, how.paused, how.event_mode = task.hook == '1', task.paused, task.eventMode
+  return how
+end
+
 -- Returns up to `limit` candidates from the cursor on, each once; or those of the named ids that are candidates. SSCAN
 -- returns a small set whole, whatever its COUNT: ids past the limit then wait for the next round from 0.
 local function next_candidates(candidates, cursor, limit, named)
@@ -20,15 +34,14 @@ local function next_candidates(candidates, cursor, limit, named)
 end
 
 -- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by name, and all columns as
--- `columns`. `crash` is what the task does after a crash: `mode`, `max` (stalls that a job survives), `max_set` (`max`
--- was set for this task) and `policy`. `how` says who decides and why: `verdict`, `by` (a person), and `said` (what the
--- error says about the worker). The verdict `requeue` leaves out jobs that have begun; `spare` requeues them without
--- counting a stall. `how.grace` is how long jobs stay parked, by phase; all were silent at least since `how.since`.
+-- `columns`. `how` says who decides and why: `verdict`, `by` (a person), and `said` (what the error says about the
+-- worker). The verdict `requeue` leaves out jobs that have begun; `spare` requeues them without counting a stall.
+-- `how.grace` is how long jobs stay parked, by phase; all were silent at least since `how.since`.
 --
 -- In the result, `words` are those of the event, four per job: id, count, action, holder ('-': none). `resolved` also
 -- has the fence ('0': none). `parked` are the parked ids, and `decided` those that are neither parked nor left out.
-local function decide(ids, places, terminal_places, crash, how)
-  local verdict, by = how.verdict, how.by
+local function decide(ids, places, terminal_places, how)
+  local verdict, by, crash = how.verdict, how.by, how.crash
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
