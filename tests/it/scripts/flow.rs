@@ -581,7 +581,7 @@ fn call(name: &'static str, words: &str) -> Call {
     (name, words.split(' ').map(|word| if word == "-" { String::new() } else { word.to_owned() }).collect())
 }
 
-/// True once in this many times, at random.
+/// Keeps each element with a chance of one in `bound`.
 fn some_of<T>(dice: &mut Dice, all: Vec<T>, bound: usize) -> Vec<T> {
     all.into_iter().filter(|_| dice.one_in(bound)).collect()
 }
@@ -701,7 +701,7 @@ async fn nested_graphs_keep_counters_right_and_end_each_node_once() {
                 calls.extend(copies.get(dice.below(copies.len().max(1))).cloned());
             }
             for (name, args) in calls.into_iter().filter(|(_, args)| !args.is_empty()) {
-                // Some arrive late.
+                // Some calls arrive late.
                 if dice.one_in(5) {
                     copies.push((name, args));
                     continue;

@@ -38,14 +38,14 @@ async fn an_unknown_state_counts_as_failed_for_known_nodes_only() {
         assert_eq!(said, r#"{"code":"corrupt","message":"its state cannot be read"}"#);
         assert_keys!(task, format!("place {id}=failed"));
     }
-    // A node that was not open ends alone: the handler of the first still runs.
+    // A damaged node that was not open ends alone: the handler of the first node still runs.
     task.put(&line(), "waits").await;
     task.write("nodes waits/1=zz; stopping waits=cancelled why").await;
     assert_eq!(advance(&mut task, "waits 1 1 f -").await, "[advanced 0]");
     assert_keys!(task, "head waits=1 0 2 1 d -");
     assert_eq!(advance(&mut task, "waits 0 1 x -").await, "[advanced 0]");
     assert_keys!(task, "place waits=cancelled");
-    // Several in one call: the instance stops at the second, and none is known to run.
+    // Two damaged nodes in one call: the instance stops at the second, since no node is known to run.
     task.put(&line(), "all").await;
     task.write("nodes all/0=q, all/1=q, all/2=q").await;
     assert_eq!(advance(&mut task, "all 1 1 f - all 2 1 f -").await, "[advanced 0]");
@@ -170,7 +170,7 @@ async fn under_the_policy_cancel_the_last_open_node_ends_the_instance() {
     assert_eq!(advance(&mut task, "a 1 1 c 7").await, "[advanced 0]");
     assert_keys!(task, "states a=f, c, p 1 1, P 1 1; head a=1 1 2 0 d 0; place a=failed");
     assert_keys!(task, "no stopping, outbox, error, output");
-    // If nothing else is open, it ends at once; an optional node stops nothing.
+    // Without other open nodes the instance ends at once; an optional node stops nothing.
     let mut task = Task::running_flow(&graph("cancel", "-", "p 0 0, o -, 1; P 1 1, - -")).await;
     assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0 a 1 1 t '' 0 here in-1]");
     advance(&mut task, "a 1 1 f E").await;

@@ -80,7 +80,7 @@ async fn only_failed_cancelled_or_paused_instances_are_retried() {
         assert_eq!(unchanged!(task, retry(&mut task, "1", &REST).await), "[changed]", "{place}");
     }
     let mut task = failed().await;
-    // The call names no node of it.
+    // This call names no node.
     assert_eq!(unchanged!(task, retry(&mut task, "1", &[]).await), "[changed]");
     assert_eq!(task.unchanged("flow_retry", "nobody 1 1 1 'p 0 0'").await, "[unknown]");
     task.write("stopping a=failed ").await;
@@ -96,7 +96,7 @@ async fn an_instance_with_open_nodes_is_busy() {
     assert_keys!(task, "place a=paused");
     let pairs = [("0", "p 0 0"), ("1", "p 0 0"), ("2", "p 1 1")];
     assert_eq!(unchanged!(task, retry(&mut task, "1", &pairs).await), "[busy 1]");
-    // It completed between the read of the caller and the call, so it must not run again.
+    // The node completed after the caller had read it, so it must not run again.
     task.ok("flow_advance", "a 1 1 c 7").await;
     assert_eq!(unchanged!(task, retry(&mut task, "1", &pairs).await), "[moved]");
     assert_eq!(retry(&mut task, "1", &[("0", "p 0 0"), ("2", "p 0 0")]).await, "[again 2]");

@@ -87,7 +87,7 @@ async fn a_shape_that_is_sent_again_meanwhile_stays_whole() {
         for _ in 0..calls {
             assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
         }
-        // Its records are no longer known from the first one on.
+        // The shape no longer counts as known, so this start sends all its records.
         assert_eq!(task.start_in_parts(&loose(1_200), "b", "m", 500).await, "[started]");
         let shape = task.held("shapes").await;
         assert_eq!(unstage(&mut task).await, "[unstaged 1 0]");

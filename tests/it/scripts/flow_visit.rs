@@ -27,7 +27,7 @@ async fn a_visit_continues_in_the_middle_of_a_page_of_dependents() {
     let reply = task.ok("flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 451 1 "), "{}", &reply[..60]);
     assert_keys!(task, "cursor a/0/1=550 c");
-    // It is due after what was found.
+    // The entry has a new due time, so older entries come first.
     assert!(task.score("outbox", "v a/0/1").await > 5.0);
     let reply = task.ok("flow_visit", "a 0 1").await;
     assert!(reply.starts_with("[visited 1 v a/0/1 a 551 1 "), "{}", &reply[..60]);

@@ -65,7 +65,7 @@ async fn a_worker_without_the_hook_leaves_it_to_others() {
     let mut task = hooked(&[("a", 7)]).await;
     assert_eq!(task.ok("settle", "1 w 1000 1 '1 1500' 0 a 7").await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
     assert_rest!(task, OTHERS, "finalizing a=NOW; outcome a=completed 0 0 1500; wake marker=0, spare=1");
-    // It wakes no worker again: a worker with the hook was woken before.
+    // No worker is woken again: a worker with the hook was woken before.
     task.write("no wake").await;
     assert_eq!(task.ok("settle", "2 w 1000 1 0 0").await, format!("[settled '' '' {ONE} '' [] [] '' 0 1]"));
     assert_keys!(task, "no wake");
@@ -180,7 +180,7 @@ async fn a_hook_that_is_handed_back_runs_again_without_the_handler() {
     for cancelled in [false, true] {
         let mut task = finalizing("completed 0 0 1500").await;
         if cancelled {
-            // As an older producer asks.
+            // An older client may request a cancel now.
             task.write("cancelling a=why").await;
         }
         task.ok("settle", &said("requeue", "0", "")).await;

@@ -314,7 +314,7 @@ async fn held_jobs_are_shown_with_token_and_candidate_mark() {
 #[tokio::test]
 async fn claimed_and_running_jobs_are_shown_separately() {
     let mut task = Task::with("runs w: silent=7; snapshot; runs w: ahead=8, runs=9, old=10").await;
-    // The last two have no meaning.
+    // The last two marks name an older fence and a missing job: they are ignored.
     task.write("claimed silent=7, ahead=8, old=6, gone=5").await;
     for (state, shown) in [
         ("claimed", [["ahead", "w:8", "0"], ["silent", "w:7", "1"]]),
