@@ -44,11 +44,11 @@
 local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
 local lists, places = { wait_high, wait, wait_low },
   { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing,
-    outcome = outcome, errors = errors, claimed = claimed, outbox = outbox }
+    outcome = outcome, errors = errors, outbox = outbox }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
-local ids, states = named_jobs(4, payload, locks, places, dispatched_at)
+local ids, states = named_jobs(4, keys)
 places.columns = columns
 expect_types(lists, {}, columns, { finalizing, outbox })
 expect_types({}, {}, { cancelling, tombstones, meta, claimed }, {})

@@ -36,12 +36,10 @@
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing, outcome = outcome }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
-local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
+local ids, states = named_jobs(2, keys)
 expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { tombstones, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
@@ -49,16 +47,16 @@ for at, id in ipairs(ids) do
   local state = states[at]
   -- A worker runs the hook of the job.
   if state == 'finalizing' and redis.call('HEXISTS', locks, id) == 1 then state = 'held' end
-  if state == 'waiting' or places[state] then
+  if state == 'waiting' or keys[state] then
     bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
     if bytes > LARGE and #gone > 0 then states[at], state = 'left', 'left' end
   end
   if state == 'waiting' then waited[#waited + 1] = id end
-  if places[state] then
+  if keys[state] then
     from[state] = from[state] or {}
     table.insert(from[state], id)
   end
-  if state == 'waiting' or places[state] then states[at], gone[#gone + 1] = 'removed', id end
+  if state == 'waiting' or keys[state] then states[at], gone[#gone + 1] = 'removed', id end
 end
 if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
 -- A person who removes the last failed jobs has seen them. Only jobs that are left, which may be retries, can still
@@ -73,7 +71,7 @@ end
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
 must_be_allowed_all('ZREM', elsewhere)
-for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
+for state, ids_there in pairs(from) do redis.call('ZREM', keys[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
 if failing then redis.call('HSET', meta, 'failedSinceCompleted', failing) end
 if #waited > 0 or #ids == 0 then

@@ -35,11 +35,9 @@
 -- Emits    manually_retried
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing, outcome = outcome }
 local reset = { attempt, stalled_count, result, errors, snoozes, recovery, expires_at, progress, cancelling }
 
-local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
+local ids, states = named_jobs(2, keys)
 expect_types(lists, {}, reset, {})
 expect_types({}, {}, { options, max_count, priority, dispatched_at, enqueued_at }, {})
 local again = {}

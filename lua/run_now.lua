@@ -23,10 +23,8 @@
 -- Emits    promoted
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing, outcome = outcome }
 
-local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
+local ids, states = named_jobs(2, keys)
 expect_types(lists, {}, { priority, enqueued_at }, {})
 local now = {}
 for at, id in ipairs(ids) do

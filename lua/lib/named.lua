@@ -2,7 +2,7 @@
 -- stamp that the job must still have, '-' for a waiting job, or '=' and its state. After a state, '@' and the dispatch
 -- time exclude another job with the same id. A generated id has no such time, since it is never used again. A job with
 -- another stamp gets the state 'changed'. Returns the ids, and the states to report for jobs that stay as they are.
-local function named_jobs(at, payload, locks, places, dispatched_at)
+local function named_jobs(at, keys)
   local ids, expected, dispatched, has_any = {}, {}, {}, false
   for index = at, #ARGV, 2 do
     local state, ms = string.match(ARGV[index + 1], '^(=%a+)@(%d+)$')
@@ -10,8 +10,8 @@ local function named_jobs(at, payload, locks, places, dispatched_at)
     dispatched[#ids], has_any = ms or false, has_any or ms
   end
   if #ids == 0 then return {}, {} end
-  local states, stamps = states_of(payload, locks, places, ids)
-  local times = has_any and redis.call('HMGET', dispatched_at, unpack(ids)) or {}
+  local states, stamps = states_of(keys.payload, keys.locks, keys, ids)
+  local times = has_any and redis.call('HMGET', keys.dispatched_at, unpack(ids)) or {}
   local seen = {}
   for index = 1, #ids do
     local stamp = states[index] == 'waiting' and '-' or stamps[index]

@@ -36,7 +36,7 @@ fragments! {
 }
 
 /// The fragments whose functions take all keys of their script.
-const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "resolve"];
+const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "named", "resolve"];
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
 const BLOCKS: &str = lib!("wake");

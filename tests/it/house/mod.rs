@@ -163,7 +163,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         let file = read(&format!("lua/{}.lua", script.name));
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
         let table = format!("local keys = {{ {} }}\n", fields.join(", "));
-        let takes_all = uses.iter().any(|name| ["book", "faults", "resolve"].contains(name));
+        let takes_all = uses.iter().any(|name| ["book", "faults", "named", "resolve"].contains(name));
         let table = if takes_all { table } else { String::new() };
         let expected = format!("{fragments}local {} = unpack(KEYS)\n{table}{file}", names.join(", "));
         let (_, source) = script.source.split_once('\n').unwrap();
