@@ -5,9 +5,7 @@
 -- Returns  {'noted'}; or {'unknown'}: nothing is written
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local found = ARGV[1]
-
 if redis.call('HLEN', meta) == 0 then return { 'unknown' } end
 shrink_first('HDEL', meta)
-redis.call('HSET', meta, 'auditedAt', string.format('%d', now_us() / 1000), 'auditFound', found)
+redis.call('HSET', meta, 'auditedAt', string.format('%d', now_us() / 1000), 'auditFound', ARGV[1])
 return { 'noted' }

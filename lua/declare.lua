@@ -13,7 +13,6 @@
 --          OTHERPARTITIONS: the task has another number of partitions than the caller assumes
 --          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-
 redis.call('HLEN', parked)
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions')
 if tonumber(written[1] or 0) > tonumber(wire) then

@@ -38,7 +38,6 @@
 -- Emits    failed, finalizing
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, limit = ARGV[1], tonumber(ARGV[2])
-
 local declared, keep, event_mode, hook = unpack(redis.call('HMGET', meta, 'declaredAt', 'keepFailed', 'eventMode',
   'hook'))
 if not declared then return { 'undeclared' } end

@@ -36,7 +36,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
-
 local is_held = state == 'claimed' or state == 'running' or state == 'finalizing'
 local rows = state == 'claimed' and claimed or state == 'finalizing' and outcome or locks
 local stamps, cursors, ids, next_cursor = {}, {}

@@ -8,7 +8,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local by, reason = ARGV[1], ARGV[2]
-
 local paused, paused_by, paused_for, event_mode =
   unpack(redis.call('HMGET', meta, 'paused', 'pausedBy', 'pauseReason', 'eventMode'))
 if paused then return { 'already', paused, paused_by or '', paused_for or '' } end

@@ -50,7 +50,6 @@
 --          completed
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-
 local task = fields_of(meta, STALL_OPTIONS)
 if not task.declaredAt then return { 'undeclared' } end
 local dead = {}

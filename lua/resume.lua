@@ -7,11 +7,9 @@
 -- Returns  {'resumed', how long it was paused (ms)}; or {'already'}: it is not paused
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local by = ARGV[1]
-
 local paused, event_mode = unpack(redis.call('HMGET', meta, 'paused', 'eventMode'))
 if not paused then return { 'already' } end
 redis.call('HDEL', meta, 'paused', 'pausedBy', 'pauseReason')
-if event_mode ~= 'off' then emit_event(events, meta, 'events', 0, '', { 'by', by, 'resumed', '' }) end
+if event_mode ~= 'off' then emit_event(events, meta, 'events', 0, '', { 'by', ARGV[1], 'resumed', '' }) end
 ring_wake(wake)
 return { 'resumed', string.format('%d', math.max(0, now_us() / 1000 - (tonumber(paused) or 0))) }

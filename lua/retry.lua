@@ -36,7 +36,6 @@
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local reset = { attempt, stalled_count, result, errors, snoozes, recovery, expires_at, progress, cancelling }
-
 local ids, states = named_jobs(2, keys)
 expect_types(lists, {}, reset, {})
 expect_types({}, {}, { options, max_count, priority, dispatched_at, enqueued_at }, {})

@@ -23,7 +23,6 @@
 -- Emits    promoted
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-
 local ids, states = named_jobs(2, keys)
 expect_types(lists, {}, { priority, enqueued_at }, {})
 local now = {}

@@ -72,7 +72,6 @@
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
-
 local task = fields_of(meta, { 'epoch', 'interval', 'ask', 'asker', 'askedBy', 'snapshotAt', 'heartbeat',
   unpack(STALL_OPTIONS) })
 local by_mark, grace = epoch == nil, grace_of(task.grace)

@@ -29,7 +29,6 @@
 -- Emits    removed
 -- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, name, min_age, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-
 local declared, keep, max_age, most, event_mode = unpack(redis.call('HMGET', meta, 'declaredAt', 'keep' .. name,
   'maxAge' .. name, 'maxCount' .. name, 'eventMode'))
 if not declared then return { 'undeclared' } end
