@@ -40,11 +40,10 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- Without a payload there is no job, whatever its list still has.
-local jobs = redis.call('HLEN', payload)
+local jobs = math.max(redis.call('HLEN', payload), redis.call('HLEN', locks))
 for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do
   jobs = math.max(jobs, redis.call('ZCARD', place))
 end
-jobs = math.max(jobs, redis.call('HLEN', locks))
 if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,

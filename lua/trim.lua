@@ -61,10 +61,9 @@ for at = 1, #oldest, 2 do
   if at == 2 * limit - 1 and #ids > 0 then more = 1 end
 end
 if #ids > 0 then
-  must_be_allowed('EXISTS', columns)
-  must_be_allowed('HDEL', columns, 'x')
-  must_be_allowed('ZREM', { place }, 'x')
-  must_be_allowed('HGET', { meta }, 'x')
+  must_be_allowed_all('EXISTS HDEL', columns)
+  must_be_allowed_all('ZREM', { place })
+  must_be_allowed_all('HGET', { meta })
   must_be_allowed('XADD', { events }, '*', 'x', 'x')
   redis.call('ZREM', place, unpack(ids))
   remove_columns(columns, ids)
