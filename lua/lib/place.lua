@@ -32,11 +32,13 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
     if is_fresh[id] == index then
       local wanted = own[index] or default
       if wanted ~= 'normal' then
-        priorities[#priorities + 1], priorities[#priorities + 2] = id, wanted
+        priorities[#priorities + 1] = id
+        priorities[#priorities + 1] = wanted
       end
       if delay[index] then
         local due = now_ms + delay[index]
-        delays[#delays + 1], delays[#delays + 2] = string.format('%d', due), id
+        delays[#delays + 1] = string.format('%d', due)
+        delays[#delays + 1] = id
         if not soonest or due < soonest then soonest = due end
       else
         local place = places[wanted] or places.normal

@@ -55,7 +55,10 @@ local function read_outcomes(at, count, locks, cancelling, worker)
       out.reasons[#out.reasons + 1], out.taken[#out.taken + 1] = reason, fences[place]
     elseif place <= completed_count then
       all[#all + 1], completed[#completed + 1] = id, id
-      if values[place] then out.results[#out.results + 1], out.results[#out.results + 2] = id, values[place] end
+      if values[place] then
+        out.results[#out.results + 1] = id
+        out.results[#out.results + 1] = values[place]
+      end
     elseif other then
       if kind ~= 'unstart' then all[#all + 1] = id end
       local group = out[kind]
@@ -97,8 +100,8 @@ local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields
   redis.call('HSET', column, unpack(values))
   record_since(enqueued_at, ids, now_ms)
   for _, outcome in ipairs(group) do
-    local due = string.format('%d', now_ms + string.match(outcome.detail, '^%d+'))
-    entries[#entries + 1], entries[#entries + 2] = due, outcome.id
+    entries[#entries + 1] = string.format('%d', now_ms + string.match(outcome.detail, '^%d+'))
+    entries[#entries + 1] = outcome.id
     words[#words + 1] = outcome.id .. ' ' .. outcome.attempt .. ' ' .. outcome.detail
   end
   redis.call('ZADD', delayed, unpack(entries))
