@@ -206,7 +206,7 @@ end
 local function lock_jobs(locks, worker, fence, ids)
   local tokens = {}
   if #ids > 16 then
-    -- Redis searches a small hash of short values linearly. One value of over 64 bytes makes HSET convert it first.
+    -- Redis searches a small hash of short values linearly. A value over 64 bytes makes HSET begin with a hash table.
     tokens = { ids[1], string.rep('-', 65) }
   end
   local at = #tokens
