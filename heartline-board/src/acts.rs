@@ -244,7 +244,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         return Err(board.problem(StatusCode::TOO_MANY_REQUESTS, "Too many actions", text));
     };
     Ok(match begun.ended_within(AT_ONCE).await {
-        true => run::show(&board, &head, &begun),
+        true => run::show(&board, &head, begun),
         false => Redirect::to(&run::url(&board, &begun)).into_response(),
     })
 }

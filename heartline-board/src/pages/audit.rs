@@ -7,12 +7,10 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::{AuditReport, ColumnReport, TaskReport};
+use heartline::{AuditReport, ColumnReport, Inconsistency, TaskReport};
 use serde::Deserialize;
 
-use crate::acts::in_form;
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::meaning;
 use heartline::inspect::text::{chain, exact};
 
 /// The most findings on a page.
@@ -45,12 +43,13 @@ struct AuditPage {
 }
 
 struct Found {
-    /// When the audit ended, as a form field.
-    audited: String,
+    /// When the audit ended.
+    audited: SystemTime,
+    report: Arc<AuditReport>,
     looked: u64,
     found: u64,
-    kinds: Vec<(String, u64, &'static str)>,
-    findings: Vec<(String, String)>,
+    kinds: BTreeMap<Inconsistency, u64>,
+    /// How many findings are not on the page.
     more: u64,
 }
 
@@ -73,7 +72,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         frame,
         columns,
         noted: format!("{when}: {found}"),
-        found: board.audited(&asked.task).map(|(at, report)| found_by(at, &report)),
+        found: board.audited(&asked.task).map(|(at, report)| found_by(at, report)),
         task: asked.task,
     }))
 }
@@ -89,20 +88,13 @@ fn noted(task: &TaskReport, now: SystemTime) -> (String, String) {
     (exact(audit.at, now), if found.is_empty() { "nothing is wrong".to_owned() } else { found })
 }
 
-fn found_by(at: SystemTime, report: &AuditReport) -> Found {
+fn found_by(audited: SystemTime, report: Arc<AuditReport>) -> Found {
     let mut kinds = BTreeMap::new();
     for finding in report.findings() {
         *kinds.entry(finding.fault).or_insert(0) += 1;
     }
+    let looked = report.parts.iter().map(|part| part.looked).sum();
     let found = report.parts.iter().map(|part| part.found).sum();
-    let findings = report.findings().take(SHOWN).map(|finding| (finding.fault.to_string(), finding.what.clone()));
-    let findings: Vec<_> = findings.collect();
-    Found {
-        audited: in_form(at),
-        looked: report.parts.iter().map(|part| part.looked).sum(),
-        found,
-        kinds: kinds.into_iter().map(|(kind, count)| (kind.to_string(), count, meaning(kind))).collect(),
-        more: found - findings.len() as u64,
-        findings,
-    }
+    let more = found - report.findings().take(SHOWN).count() as u64;
+    Found { audited, report, looked, found, kinds, more }
 }

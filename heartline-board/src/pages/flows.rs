@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::picture::{Picture, picture};
 use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::describe::{advice, paused};
-use heartline::inspect::text::{exact, relative, span};
+use heartline::inspect::text::exact;
 
 /// The most instances on a page.
 const LISTED: usize = 50;
@@ -31,18 +31,10 @@ const PLACES: [WorkflowState; 5] = [
 #[template(path = "flows.html")]
 struct FlowsPage {
     frame: Frame,
+    now: SystemTime,
     states: [WorkflowState; 5],
-    rows: Vec<FlowRow>,
+    flows: Vec<WorkflowReport>,
     diagnoses: Vec<Diagnosis>,
-}
-
-struct FlowRow {
-    name: String,
-    counts: Vec<(WorkflowState, String)>,
-    steps: String,
-    oldest: String,
-    looked: String,
-    tasks: Vec<String>,
 }
 
 pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
@@ -51,24 +43,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> PageRes
         true => board.inspector.diagnose_empty_workflow_list().await,
         false => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
     };
-    let row = |flow: &WorkflowReport| {
-        // An unreadable count is not 0.
-        let known = |text: String| if flow.fault.is_some() { "–".to_owned() } else { text };
-        FlowRow {
-            name: flow.workflow.clone(),
-            counts: PLACES.map(|state| (state, known(count(flow, state).to_string()))).to_vec(),
-            steps: known(flow.steps.to_string()),
-            oldest: flow.oldest_step.map_or("–".to_owned(), span),
-            looked: flow.looked_at.map_or("never".to_owned(), |at| relative(at, now)),
-            tasks: flow.tasks.clone(),
-        }
-    };
-    Ok(answer(&FlowsPage {
-        frame: board.frame(&head),
-        states: PLACES,
-        rows: flows.iter().map(row).collect(),
-        diagnoses,
-    }))
+    Ok(answer(&FlowsPage { frame: board.frame(&head), now, states: PLACES, flows, diagnoses }))
 }
 
 fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {
@@ -100,18 +75,8 @@ struct FlowPage {
     states: [WorkflowState; 5],
     state: WorkflowState,
     is_oldest: bool,
-    rows: Vec<InstanceCells>,
+    page: heartline::InstancePage,
     next: Option<String>,
-}
-
-struct InstanceCells {
-    id: String,
-    state: String,
-    began: String,
-    ended: String,
-    run: String,
-    unfinished: String,
-    open: String,
 }
 
 pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<AskedList>) -> PageResult {
@@ -129,15 +94,6 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
             _ => {}
         }
     }
-    let rows = page.instances.iter().map(|instance| InstanceCells {
-        id: instance.id.clone(),
-        state: if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() },
-        began: instance.begins_at.map_or_else(String::new, |at| relative(at, page.as_of)),
-        ended: if instance.state.is_ended() { relative(instance.since, page.as_of) } else { String::new() },
-        run: instance.run.to_string(),
-        unfinished: instance.unfinished.to_string(),
-        open: instance.open.to_string(),
-    });
     let oldest = if newest { "" } else { "&oldest=yes" };
     let next = |cursor: &String| {
         let (workflow, cursor) = (encoded(&asked.workflow), encoded(cursor));
@@ -145,8 +101,8 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
     };
     Ok(answer(&FlowPage {
         frame: board.frame(&head),
-        rows: rows.collect(),
         next: page.next.as_ref().map(next),
+        page,
         workflow: asked.workflow,
         states: PLACES,
         state,
@@ -166,29 +122,25 @@ pub(crate) struct AskedInstance {
 #[template(path = "instance.html")]
 struct InstancePage {
     frame: Frame,
-    workflow: String,
-    id: String,
+    found: InstanceReport,
     facts: Vec<(&'static str, String)>,
     broken: Option<String>,
     advice: Vec<String>,
     acts: Vec<(&'static str, &'static str, bool)>,
     /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
-    rows: Vec<NodeCells>,
     next: Option<String>,
     /// The instance that this is a subgraph of.
     root: Option<String>,
 }
 
-struct NodeCells {
-    name: String,
-    state: String,
-    class: &'static str,
-    task: String,
-    job: String,
-    job_state: String,
-    child: String,
-    why: String,
+fn class(node: &NodeReport) -> &'static str {
+    match node.state {
+        NodeState::Failed | NodeState::Cancelled => "bad",
+        NodeState::Completed => "good",
+        NodeState::Skipped | NodeState::Pending => "dim",
+        _ => "",
+    }
 }
 
 pub(crate) async fn instance(
@@ -214,33 +166,27 @@ pub(crate) async fn instance(
         acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
         frame,
         picture: picture(&found),
-        rows: found.nodes.iter().map(|node| cells(node, found.as_of)).collect(),
         next: found.next.map(at),
         root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
-        workflow: found.workflow,
-        id: found.id,
+        found,
     }))
 }
 
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
     let stops = if found.is_stopping { " (stops)" } else { "" };
-    let mut facts = vec![("State", format!("{}{stops}", found.state))];
-    facts.extend(paused(found).map(|by| ("Paused", by)));
-    if let Some(at) = found.begins_at {
-        facts.push((if at > found.as_of { "Begins" } else { "Began" }, exact(at, found.as_of)));
-    }
-    if let Some(at) = found.ended_at {
-        facts.push(("Ended", exact(at, found.as_of)));
-    }
-    if !found.state.is_ended() {
-        facts.push(("Not ended", format!("{} of {} nodes, {} open", found.unfinished, found.node_count, found.open)));
-    } else {
-        facts.push(("Nodes", found.node_count.to_string()));
-    }
-    if found.run > 1 {
-        facts.push(("Run", found.run.to_string()));
-    }
-    facts
+    let nodes = match found.state.is_ended() {
+        true => ("Nodes", found.node_count.to_string()),
+        false => ("Not ended", format!("{} of {} nodes, {} open", found.unfinished, found.node_count, found.open)),
+    };
+    let facts = [
+        Some(("State", format!("{}{stops}", found.state))),
+        paused(found).map(|by| ("Paused", by)),
+        found.begins_at.map(|at| (if at > found.as_of { "Begins" } else { "Began" }, exact(at, found.as_of))),
+        found.ended_at.map(|at| ("Ended", exact(at, found.as_of))),
+        Some(nodes),
+        (found.run > 1).then(|| ("Run", found.run.to_string())),
+    ];
+    facts.into_iter().flatten().collect()
 }
 
 fn broken(found: &InstanceReport) -> Option<String> {
@@ -260,29 +206,5 @@ fn acts_on(found: &InstanceReport) -> Vec<(&'static str, &'static str, bool)> {
         WorkflowState::Paused => vec![("flow_resume", "Resume", false), retry, cancel],
         WorkflowState::Failed | WorkflowState::Cancelled => vec![retry],
         _ => Vec::new(),
-    }
-}
-
-fn cells(node: &NodeReport, now: SystemTime) -> NodeCells {
-    let since = node.to_send_since.map_or_else(String::new, |at| format!(" (since {})", relative(at, now)));
-    let job_state = match node.job_state {
-        Some(state) => state.to_string(),
-        None if node.job.is_some() && node.state == NodeState::Open => "missing".to_owned(),
-        None => String::new(),
-    };
-    NodeCells {
-        name: node.name.clone(),
-        state: node.state.to_string(),
-        class: match node.state {
-            NodeState::Failed | NodeState::Cancelled => "bad",
-            NodeState::Completed => "good",
-            NodeState::Skipped | NodeState::Pending => "dim",
-            _ => "",
-        },
-        task: node.task.clone().unwrap_or_default(),
-        job: node.job.as_ref().map_or_else(String::new, ToString::to_string),
-        job_state,
-        child: node.child.clone().unwrap_or_default(),
-        why: node.why.as_ref().map_or_else(String::new, |why| format!("{why}{since}")),
     }
 }

@@ -1,14 +1,15 @@
 //! A job: its data, its events, and the actions on it.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use heartline::inspect::describe::{facts, rest_of};
-use heartline::inspect::text::{bytes, exact};
+use heartline::inspect::describe::facts;
+use heartline::inspect::text::bytes;
 use heartline::{Diagnosis, Error, JobReport, JobState, JobValues};
 use serde::Deserialize;
 
@@ -31,12 +32,12 @@ struct JobPage {
     task: String,
     id: String,
     state: JobState,
+    now: SystemTime,
     facts: Vec<(&'static str, String)>,
     diagnoses: Vec<Diagnosis>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
-    stalls: Vec<String>,
-    events: Vec<(String, String, String)>,
+    history: Arc<History>,
     values_at: Option<String>,
     values: Vec<(&'static str, Shown)>,
 }
@@ -78,12 +79,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts: frame.offered(acts),
         frame,
-        stalls: history.stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),
-        events: history
-            .events
-            .iter()
-            .map(|event| (exact(event.at(), now), event.name().to_owned(), rest_of(event)))
-            .collect(),
+        history,
+        now,
         values_at: can_show.then(|| board.url(&url)),
         values,
         task: asked.task,

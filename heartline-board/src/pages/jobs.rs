@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
+use heartline::{Error, JobCount, JobFilter, JobState};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::describe::{STATES, is_overdue};
-use heartline::inspect::text::{brief, many, relative};
+use heartline::inspect::text::{many, relative};
 
 /// The most jobs on a page.
 const ROWS: usize = 50;
@@ -78,32 +78,20 @@ impl Asked {
 #[template(path = "jobs.html")]
 struct JobsPage {
     frame: Frame,
-    task: String,
-    state: String,
-    states: Vec<String>,
-    code: String,
-    text: String,
-    older: String,
+    asked: Asked,
+    states: [JobState; 8],
     counted: String,
-    rows: Vec<Row>,
+    page: heartline::JobPage,
+    /// Whether silent jobs were silent for longer than a healthy job is.
+    is_late: bool,
     next: Option<String>,
-    looked: usize,
-    is_looked_through: bool,
     acts: Vec<(&'static str, &'static str, bool)>,
 }
 
-struct Row {
-    id: String,
-    is_silent: bool,
-    priority: String,
-    failed: u32,
-    stalls: u32,
-    dispatched: String,
-    since: String,
-    due: String,
-    worker: String,
-    code: String,
-    message: String,
+impl JobsPage {
+    fn when(&self, at: Option<SystemTime>) -> String {
+        at.map_or(String::new(), |at| relative(at, self.page.as_of))
+    }
 }
 
 /// The actions on jobs in a state: name, label, and whether it cannot be undone.
@@ -144,35 +132,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         _ => many(jobs, "job"),
     };
     let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);
-    let now = page.as_of;
-    let when = |at: Option<SystemTime>| at.map_or(String::new(), |at| relative(at, now));
-    let row = |row: &JobRow| Row {
-        id: row.id.to_string(),
-        is_silent: row.is_silent && is_late,
-        priority: row.priority.to_string(),
-        failed: row.failed_attempts,
-        stalls: row.stalled_count,
-        dispatched: when(row.dispatched_at),
-        since: when(row.since),
-        due: when(row.due_at),
-        worker: row.worker.as_ref().map_or(String::new(), ToString::to_string),
-        code: row.code.clone().unwrap_or_default(),
-        message: row.message.as_deref().map_or(String::new(), |message| brief(message, 160)),
-    };
     let frame = board.frame(&head);
     Ok(answer(&JobsPage {
-        states: STATES.map(|state| state.to_string()).to_vec(),
-        rows: page.jobs.iter().map(row).collect(),
+        states: STATES,
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
-        looked: page.looked,
-        is_looked_through: asked.is_looked_through(),
         acts: if jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
         frame,
         counted,
-        task: asked.task,
-        state: asked.state,
-        code: asked.code,
-        text: asked.text,
-        older: asked.older,
+        page,
+        is_late,
+        asked,
     }))
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, JobState, TaskReport};
+use heartline::{Diagnosis, JobState, TaskRates, TaskReport};
 use tokio::time::Instant;
 
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{STATES, live_workers};
-use heartline::inspect::text::{rate_of, span};
+use heartline::inspect::describe::STATES;
+use heartline::inspect::text::span;
 
 /// The curve breaks between two reads that are further apart, since the rate between them is unknown.
 const GAP: Duration = Duration::from_secs(5);
@@ -34,15 +34,10 @@ struct OverviewPage {
     is_read: bool,
 }
 
+/// A task, and its rates since the last read.
 struct Row {
-    task: String,
-    is_paused: bool,
-    counts: Vec<(JobState, String)>,
-    oldest: String,
-    rate_in: String,
-    rate_out: String,
-    workers: String,
-    slots: String,
+    task: TaskReport,
+    rates: Option<TaskRates>,
 }
 
 /// How many jobs ended per second, as lines. A new line begins after each gap.
@@ -68,21 +63,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
     let row = |task: &TaskReport| {
         let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
-        let rates = earlier.and_then(|earlier| task.rates_since(earlier));
-        // An unreadable count is not 0.
-        let known = |text: String| if task.fault.is_some() { "–".to_owned() } else { text };
-        let rate =
-            |of: fn(&heartline::TaskRates) -> f64| rates.as_ref().map_or("–".to_owned(), |rates| rate_of(of(rates)));
-        Row {
-            task: task.task.clone(),
-            is_paused: task.paused.is_some(),
-            counts: STATES.map(|state| (state, known(task.counts.count(state).to_string()))).to_vec(),
-            oldest: task.next_waiting_age.map_or("–".to_owned(), span),
-            rate_in: rate(|rates| rates.dispatched),
-            rate_out: rate(|rates| rates.ended),
-            workers: live_workers(task),
-            slots: known(format!("{}/{}", task.counts.claimed + task.counts.running, task.slots)),
-        }
+        Row { rates: earlier.and_then(|earlier| task.rates_since(earlier)), task: task.clone() }
     };
     Ok(answer(&OverviewPage {
         frame: board.frame(&head),

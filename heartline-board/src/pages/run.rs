@@ -1,7 +1,6 @@
 //! A background action: its progress and its result.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -10,9 +9,8 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use crate::runs::Run;
+use crate::runs::{Run, Status};
 use crate::state::{Board, Frame, answer};
-use heartline::inspect::text::exact;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -23,18 +21,14 @@ pub(crate) struct Asked {
 #[template(path = "run.html")]
 struct RunPage {
     frame: Frame,
-    what: String,
-    begun: String,
-    progress: String,
-    lines: Vec<String>,
-    ended: Option<Result<String, String>>,
+    run: Arc<Run>,
+    status: Status,
     stop: String,
-    back: String,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     match board.runs.get(&asked.id) {
-        Some(run) => show(&board, &head, &run),
+        Some(run) => show(&board, &head, run),
         None => unknown(&board),
     }
 }
@@ -56,16 +50,6 @@ pub(crate) fn url(board: &Board, run: &Run) -> String {
     board.url(&format!("/run?id={}", run.id))
 }
 
-pub(crate) fn show(board: &Board, head: &Parts, run: &Run) -> Response {
-    let status = run.status();
-    answer(&RunPage {
-        frame: board.frame(head),
-        what: run.what.clone(),
-        begun: exact(run.begun, SystemTime::now()),
-        progress: status.progress,
-        lines: status.lines,
-        ended: status.ended,
-        stop: url(board, run),
-        back: run.back.clone(),
-    })
+pub(crate) fn show(board: &Board, head: &Parts, run: Arc<Run>) -> Response {
+    answer(&RunPage { frame: board.frame(head), status: run.status(), stop: url(board, &run), run })
 }

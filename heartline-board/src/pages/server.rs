@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, ServerReport};
+use heartline::ServerReport;
 
 use crate::sizes::Sizes;
 use crate::state::{Board, Frame, PageResult, answer};
@@ -16,27 +16,24 @@ use heartline::inspect::text::{bytes, exact, span};
 #[template(path = "server.html")]
 struct ServerPage {
     frame: Frame,
-    servers: Vec<ServerFacts>,
+    servers: Vec<ServerReport>,
     sizes: Arc<Sizes>,
-}
-
-/// One server.
-struct ServerFacts {
-    place: String,
-    facts: Vec<(&'static str, String)>,
-    diagnoses: Vec<Diagnosis>,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
     let servers = board.or_failed(board.inspector.servers().await)?;
     let sizes = board.or_failed(board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await)?;
-    Ok(answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(facts_of).collect(), sizes }))
+    Ok(answer(&ServerPage { frame: board.frame(&head), servers, sizes }))
 }
 
-fn facts_of(server: &ServerReport) -> ServerFacts {
+/// What is known of a server, each fact with its name.
+fn facts(server: &ServerReport) -> Vec<(&'static str, String)> {
+    if server.fault.is_some() {
+        return Vec::new();
+    }
     let limit = if server.max_memory == 0 { "no limit".to_owned() } else { bytes(server.max_memory) };
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
-    let facts = vec![
+    vec![
         ("address", server.place.clone()),
         ("server", format!("{} {}", server.name, server.version)),
         ("primary", yes(server.is_primary)),
@@ -51,7 +48,5 @@ fn facts_of(server: &ServerReport) -> ServerFacts {
         ("longest round trip", span(server.longest_round_trip)),
         ("uptime", span(server.uptime)),
         ("clock", exact(server.clock, SystemTime::now())),
-    ];
-    let facts = if server.fault.is_some() { Vec::new() } else { facts };
-    ServerFacts { place: server.place.clone(), facts, diagnoses: server.diagnoses() }
+    ]
 }

@@ -7,11 +7,10 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::{FleetReport, PoisonSuspect, StallReport, StalledEvent};
+use heartline::{FleetReport, PoisonSuspect, RejectedReport, StalledEvent};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer, encoded};
-use heartline::inspect::text::{exact, relative, span};
 
 /// The most stalls on the page of all tasks.
 const SHOWN: usize = 100;
@@ -32,28 +31,20 @@ pub(crate) struct Asked {
 struct StallsPage {
     frame: Frame,
     task: String,
+    now: SystemTime,
     rows: Vec<Row>,
-    suspects: Vec<SuspectRow>,
+    suspects: Vec<PoisonSuspect>,
     /// Whether one of them may kill its process now.
     is_any_at_large: bool,
     /// The tasks that cannot be read now.
     unread: String,
-    late: Vec<(String, String, String)>,
+    late: Arc<Vec<RejectedReport>>,
     next: Option<String>,
 }
 
+/// A stall with its explanation.
 struct Row {
-    at: String,
-    task: String,
-    id: String,
-    action: String,
-    text: String,
-}
-
-/// A job that was held at several deaths of workers.
-struct SuspectRow {
-    task: String,
-    id: String,
+    stall: StalledEvent,
     text: String,
 }
 
@@ -63,11 +54,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let mut page = StallsPage {
         frame: board.frame(&head),
         task: asked.task.clone(),
+        now,
         rows: Vec::new(),
         suspects: Vec::new(),
         is_any_at_large: false,
         unread: String::new(),
-        late: Vec::new(),
+        late: Arc::default(),
         next: None,
     };
     {
@@ -82,14 +74,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             _ => {}
         }
         page.is_any_at_large = suspects.iter().any(PoisonSuspect::is_at_large);
-        page.suspects = suspects.iter().map(|job| suspect_row(job, now)).collect();
+        page.suspects = suspects;
         if asked.task.is_empty() {
             page.unread = unread(&seen.fleet);
-            page.rows = stalls.into_iter().take(SHOWN).map(|stall| latest_row(stall, now)).collect();
+            page.rows = stalls.into_iter().take(SHOWN).map(latest_row).collect();
         }
     }
     if !asked.task.is_empty() {
-        of_task(&board, &asked, now, &mut page).await?;
+        of_task(&board, &asked, &mut page).await?;
     }
     Ok(answer(&page))
 }
@@ -98,20 +90,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 ///
 /// # Errors
 /// The page for a task that does not exist or cannot be read.
-async fn of_task(board: &Board, asked: &Asked, now: SystemTime, page: &mut StallsPage) -> Result<(), Response> {
+async fn of_task(board: &Board, asked: &Asked, page: &mut StallsPage) -> Result<(), Response> {
     board.must_know(&asked.task).await?;
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let stalls = board.or_failed(board.inspector.stalls(&asked.task, cursor).await)?;
     let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
     let late = board.or_failed(late.await)?;
-    page.rows = stalls.stalls.iter().map(|report| explained_row(report, now)).collect();
-    page.late = late
-        .iter()
-        .map(|late| {
-            let by = late.late_by.map_or(String::new(), |by| format!(", {} late", span(by)));
-            (exact(late.at, now), late.id.to_string(), format!("{} by {}{by}", late.outcome, late.worker))
-        })
-        .collect();
+    page.rows = stalls.stalls.into_iter().map(|report| Row { text: report.to_string(), stall: report.stall }).collect();
+    page.late = late;
     let next = stalls.next.as_deref();
     page.next = next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
     Ok(())
@@ -126,28 +112,8 @@ fn unread(fleet: &FleetReport) -> String {
 }
 
 /// A row on the page of all tasks.
-fn latest_row(stall: &StalledEvent, now: SystemTime) -> Row {
+fn latest_row(stall: &StalledEvent) -> Row {
     let holder = stall.worker.as_ref().map_or("no worker", |worker| worker.as_str());
-    row(stall, format!("{}, held by {holder}, stall {}", stall.reason, stall.stalled_count), now)
-}
-
-/// A row on the page of a task.
-fn explained_row(report: &StallReport, now: SystemTime) -> Row {
-    row(&report.stall, report.to_string(), now)
-}
-
-fn row(stall: &StalledEvent, text: String, now: SystemTime) -> Row {
-    let StalledEvent { task, id, action, at, .. } = stall;
-    Row { at: exact(*at, now), task: task.clone(), id: id.to_string(), action: action.to_string(), text }
-}
-
-fn suspect_row(job: &PoisonSuspect, now: SystemTime) -> SuspectRow {
-    let alone = match job.alone {
-        0 => "never alone".to_owned(),
-        1 => "once alone".to_owned(),
-        times => format!("{times} times alone"),
-    };
-    let is = job.state.map_or("removed since".to_owned(), |state| format!("now {state}"));
-    let text = format!("held at {} deaths of workers, {alone}; last {}; {is}", job.deaths, relative(job.last_at, now));
-    SuspectRow { task: job.task.clone(), id: job.id.to_string(), text }
+    let text = format!("{}, held by {holder}, stall {}", stall.reason, stall.stalled_count);
+    Row { stall: stall.clone(), text }
 }

@@ -6,11 +6,11 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, JobFilter, JobState};
+use heartline::{Diagnosis, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers, options};
+use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers};
 use heartline::inspect::text::{exact, span};
 
 /// The most failed jobs that are read for their codes.
@@ -25,13 +25,12 @@ pub(crate) struct Asked {
 #[template(path = "task.html")]
 struct TaskPage {
     frame: Frame,
-    task: String,
+    task: TaskReport,
+    states: [JobState; 8],
     paused: Option<String>,
     diagnoses: Vec<Diagnosis>,
     facts: Vec<(String, String)>,
-    counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
-    options: Vec<(&'static str, String)>,
     codes: Vec<CodeCount>,
     /// Whether jobs are held and no live worker watches them.
     is_unwatched: bool,
@@ -77,18 +76,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     });
     // The page has a separate line for the pause.
     diagnoses.retain(|diagnosis| paused.is_none() || !diagnosis.is_pause());
-    let mut facts = vec![
-        ("workers", format!("{} live, {} slots", live_workers(&task), task.slots)),
-        ("in total", format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed)),
+    let total = format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed);
+    let facts = [
+        Some(("workers", format!("{} live, {} slots", live_workers(&task), task.slots))),
+        Some(("in total", total)),
+        task.next_waiting_age.map(|age| ("next has waited", span(age))),
+        task.next_due_at.map(|at| ("next is due", exact(at, now))),
     ];
-    if let Some(age) = task.next_waiting_age {
-        facts.push(("next has waited", span(age)));
-    }
-    if let Some(at) = task.next_due_at {
-        facts.push(("next is due", exact(at, now)));
-    }
-    let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact));
-    let mut facts: Vec<(String, String)> = facts.collect();
+    let mut facts: Vec<_> = facts.into_iter().flatten().map(|(name, fact)| (name.to_owned(), fact)).collect();
     for part in &task.parts {
         let of = if task.parts.len() > 1 { format!(" of partition {}", part.part) } else { String::new() };
         let interval = part.interval.map_or("unknown".to_owned(), span);
@@ -97,10 +92,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     }
     Ok(answer(&TaskPage {
         frame: board.frame(&head),
-        counts: STATES.map(|state| (state, task.counts.count(state))).to_vec(),
-        options: options(&task),
         is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held_total() > 0,
-        task: task.task,
+        task,
+        states: STATES,
         paused,
         diagnoses,
         facts,

@@ -1,6 +1,7 @@
 //! A worker: its data, and its heartbeats and watches by task.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -10,7 +11,7 @@ use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{Beat, beats, watches, worker_facts};
+use heartline::inspect::describe::{Beat, beats, watches};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -32,12 +33,12 @@ pub(crate) async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<W
 #[template(path = "worker.html")]
 struct WorkerPage {
     frame: Frame,
-    worker: String,
-    facts: Vec<(&'static str, String)>,
+    worker: WorkerReport,
+    now: SystemTime,
     beats: Vec<Beat>,
     watches: Vec<String>,
-    /// The number of jobs it holds, by task.
-    held: Vec<(String, u64)>,
+    /// Whether it holds jobs.
+    holds: bool,
     /// Whether a person can declare it dead.
     can_be_dead: bool,
 }
@@ -51,12 +52,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let now = board.inspector.now().await;
     let holds = worker.tasks.iter().any(|its| its.held > 0);
     Ok(answer(&WorkerPage {
-        facts: worker_facts(&worker, now),
         beats: beats([&worker], now),
         watches: watches(&worker, now),
         can_be_dead: board.may(&head, "recover_worker") && holds && !worker.state.is_live(),
-        held: worker.tasks.iter().filter(|its| its.held > 0).map(|its| (its.task.clone(), its.held)).collect(),
+        holds,
         frame: board.frame(&head),
-        worker: asked.worker,
+        worker,
+        now,
     }))
 }

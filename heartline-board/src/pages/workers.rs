@@ -6,16 +6,15 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::{HolderReport, WorkerReport, WorkerState};
+use heartline::{WorkerReport, WorkerState};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{Beat, beats, watch_word, worker_state};
-use heartline::inspect::text::{placed, relative, span};
+use crate::state::{Board, Frame, PageResult, Seen, answer};
+use heartline::inspect::describe::{Beat, beats};
+use heartline::inspect::text::placed;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 pub(crate) struct Asked {
     all: String,
     /// How many workers earlier pages listed.
@@ -29,7 +28,9 @@ const LISTED: usize = 300;
 #[template(path = "workers.html")]
 struct WorkersPage {
     frame: Frame,
-    rows: Vec<Row>,
+    seen: Seen,
+    now: SystemTime,
+    rows: Vec<WorkerReport>,
     beats: Vec<Beat>,
     gone: usize,
     /// Why the list is incomplete.
@@ -38,18 +39,25 @@ struct WorkersPage {
     more: Option<(usize, String)>,
 }
 
-struct Row {
-    id: String,
-    state: String,
-    class: &'static str,
-    host: String,
-    pid: String,
-    version: String,
-    started: String,
-    seen: String,
-    held: String,
-    runtime: String,
-    watch: String,
+impl WorkersPage {
+    fn class(&self, worker: &WorkerReport) -> &'static str {
+        match worker.state {
+            _ if worker.leaves_jobs(&self.seen.fleet.holders) => "bad",
+            WorkerState::Live => "good",
+            WorkerState::Silent => "bad",
+            _ => "dim",
+        }
+    }
+
+    fn held(&self, worker: &WorkerReport) -> String {
+        // Of a dead worker, show only numbers that were read from Redis.
+        let is_known = |task: &str| self.seen.fleet.holders.iter().any(|report| report.task == task);
+        let held = worker.tasks.iter().map(|its| {
+            let is_told = worker.state.is_live() || (its.held > 0 && is_known(&its.task));
+            if is_told { format!("{} {}/{}", its.task, its.held, its.slots) } else { its.task.clone() }
+        });
+        held.collect::<Vec<_>>().join(", ")
+    }
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -66,7 +74,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let beats = beats(page.iter().copied(), now);
     Ok(answer(&WorkersPage {
         frame: board.frame(&head),
-        rows: page.iter().map(|worker| row(worker, &seen.fleet.holders, now)).collect(),
+        now,
+        rows: page.into_iter().cloned().collect(),
         beats: beats.into_iter().take(LISTED).collect(),
         gone,
         away: (seen.fleet.away.diagnoses().pop())
@@ -76,37 +85,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
             (more, board.url(&format!("/workers?from={}{all}", asked.from.saturating_add(LISTED))))
         }),
+        seen,
     }))
-}
-
-fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row {
-    let is_live = worker.state.is_live();
-    // Of a dead worker, show only numbers that were read from Redis.
-    let is_known = |task: &str| holders.iter().any(|report| report.task == task);
-    let held = worker.tasks.iter().map(|its| {
-        let is_told = is_live || (its.held > 0 && is_known(&its.task));
-        if is_told { format!("{} {}/{}", its.task, its.held, its.slots) } else { its.task.clone() }
-    });
-    Row {
-        id: worker.worker.to_string(),
-        state: worker_state(worker),
-        class: match worker.state {
-            _ if worker.leaves_jobs(holders) => "bad",
-            WorkerState::Live => "good",
-            WorkerState::Silent => "bad",
-            _ => "dim",
-        },
-        host: worker.host.clone(),
-        pid: worker.pid.map_or(String::new(), |pid| pid.to_string()),
-        version: worker.version.clone(),
-        started: worker.started_at.map_or(String::new(), |at| relative(at, now)),
-        seen: relative(worker.last_seen_at, now),
-        held: held.collect::<Vec<_>>().join(", "),
-        runtime: match worker.runtime_blocked {
-            _ if !is_live => "–".to_owned(),
-            Some(blocked) => format!("blocked {}", span(blocked)),
-            None => "ok".to_owned(),
-        },
-        watch: if is_live { watch_word(worker, now) } else { "–".to_owned() },
-    }
 }
