@@ -74,16 +74,21 @@ fn why_refused(head: &HeaderMap) -> &'static str {
 
 /// Checks host, origin and token of each request, and adds the security headers.
 pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
-    let (access, head) = (&board.options.access, request.headers());
+    let (token, head) = (board.options.token.as_ref(), request.headers());
     let path = request.uri().path();
     let is_public = ["/login", "/board.css"].contains(&path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
         let text = "unknown host: start the board with --host NAME (BoardOptions::host)\n";
         (StatusCode::MISDIRECTED_REQUEST, text).into_response()
-    } else if !(reads || is_own(head, host_of(&request)) || access.is_bearer(head)) {
+    } else if !(reads
+        || is_own(head, host_of(&request))
+        || token.is_some_and(|token| token.is_in(head) == TokenCheck::Right))
+    {
         (StatusCode::FORBIDDEN, why_refused(head)).into_response()
-    } else if let Some(refusal) = (!is_public).then(|| access.check(head)).filter(|shown| *shown != TokenCheck::Right) {
+    } else if let Some(refusal) =
+        token.filter(|_| !is_public).map(|token| token.check(head)).filter(|shown| *shown != TokenCheck::Right)
+    {
         if reads && head.get(header::AUTHORIZATION).is_none() {
             Redirect::to(&to_login(&board, request.uri())).into_response()
         } else if refusal == TokenCheck::TooMany {
@@ -166,8 +171,8 @@ pub(crate) struct LoginForm {
 
 pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(form): Form<LoginForm>) -> Response {
     let to_page = Redirect::to(&page_of(&board, &form.to));
-    let Some(sessions) = &board.options.access.sessions else { return to_page.into_response() };
-    match sessions.begin(form.token.trim()) {
+    let Some(token) = &board.options.token else { return to_page.into_response() };
+    match token.begin(form.token.trim()) {
         Err(TokenCheck::TooMany) => {
             let problem = "Too many wrong tokens. Try again in a minute.";
             login_form(&board, &form.to, problem, StatusCode::TOO_MANY_REQUESTS)
@@ -186,7 +191,7 @@ pub(crate) async fn logout(State(board): State<Arc<Board>>, head: HeaderMap) -> 
 fn cookie(board: &Board, head: &HeaderMap, session: &str) -> String {
     let base = &board.options.base;
     let path = if base.is_empty() { "/" } else { base };
-    let secure = if board.options.access.allows_plain_http { "" } else { "; Secure" };
+    let secure = if board.options.allows_plain_http { "" } else { "; Secure" };
     // Lax, so that a link from another site opens its page. Writes from other sites are refused by their headers.
     format!("{}={session}; HttpOnly; SameSite=Lax; Path={path}{secure}", cookie_of(head))
 }

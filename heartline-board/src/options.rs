@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use serde_json::Value;
 
-use crate::token::{Access, ShortToken};
+use crate::token::{ShortToken, Token};
 
 type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
@@ -48,7 +48,10 @@ impl Colour {
 #[derive(Clone)]
 #[must_use]
 pub struct BoardOptions {
-    pub(crate) access: Access,
+    /// `None` admits everyone.
+    pub(crate) token: Option<Token>,
+    /// Whether browsers may send the cookie over plain HTTP.
+    pub(crate) allows_plain_http: bool,
     pub(crate) name: String,
     pub(crate) colour: Option<Colour>,
     pub(crate) base: String,
@@ -68,17 +71,18 @@ impl BoardOptions {
     /// # Errors
     /// [`ShortToken`] if the token has fewer than 16 bytes.
     pub fn with_token(token: impl Into<String>) -> Result<BoardOptions, ShortToken> {
-        Ok(BoardOptions::new(Access::with_token(token.into())?))
+        Ok(BoardOptions::new(Some(Token::new(token.into())?)))
     }
 
     /// Requires no token: a proxy, or a layer of your service, decides who may see the board.
     pub fn behind_own_auth() -> BoardOptions {
-        BoardOptions::new(Access::for_everyone())
+        BoardOptions::new(None)
     }
 
-    fn new(access: Access) -> BoardOptions {
+    fn new(token: Option<Token>) -> BoardOptions {
         BoardOptions {
-            access,
+            token,
+            allows_plain_http: false,
             name: String::new(),
             colour: None,
             base: String::new(),
@@ -184,7 +188,7 @@ impl BoardOptions {
 
     /// Allows the session cookie over plain HTTP, for a board on this machine.
     pub fn plain_http(mut self) -> BoardOptions {
-        self.access.allows_plain_http = true;
+        self.allows_plain_http = true;
         self
     }
 }

@@ -185,7 +185,7 @@ impl Board {
     }
 
     pub(crate) fn frame(&self, head: &Parts) -> Frame {
-        let BoardOptions { name, colour, base, is_production, is_read_only, access, .. } = &self.options;
+        let BoardOptions { name, colour, base, is_production, is_read_only, token, .. } = &self.options;
         Frame {
             name: name.clone(),
             colour: colour.map_or("", Colour::as_str),
@@ -194,7 +194,7 @@ impl Board {
             options: self.command_options(),
             is_production: *is_production,
             is_read_only: *is_read_only,
-            has_sessions: access.has_sessions(),
+            has_sessions: token.is_some(),
             may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),
         }
     }

@@ -1,8 +1,7 @@
 //! The token of the board, and the sessions that it signs.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{HeaderMap, header};
@@ -23,16 +22,9 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 const COOKIE: &str = "heartline_session";
 
 /// A token has fewer than 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the token must have at least {TOKEN} bytes")]
 pub struct ShortToken;
-
-impl fmt::Display for ShortToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the token must have at least {TOKEN} bytes")
-    }
-}
-
-impl std::error::Error for ShortToken {}
 
 /// A token, compared in constant time. Wrong ones are counted.
 #[derive(Clone)]
@@ -66,7 +58,7 @@ impl Token {
         if given.as_bytes().ct_eq(self.text.as_bytes()).into() {
             return TokenCheck::Right;
         }
-        let mut wrong = held(&self.wrong);
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
             wrong.pop_front();
         }
@@ -85,55 +77,17 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
-/// Who may send requests: everyone, or those with the token or a session.
-#[derive(Clone, Debug)]
-pub(crate) struct Access {
-    /// `None` admits everyone.
-    pub(crate) sessions: Option<Sessions>,
-    /// Whether browsers may send the cookie over plain HTTP.
-    pub(crate) allows_plain_http: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Sessions(Token);
-
-impl Access {
-    pub(crate) fn for_everyone() -> Access {
-        Access { sessions: None, allows_plain_http: false }
-    }
-
-    pub(crate) fn with_token(token: String) -> Result<Access, ShortToken> {
-        let token = Token::new(token)?;
-        Ok(Access { sessions: Some(Sessions(token)), allows_plain_http: false })
-    }
-
+/// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every
+/// replica with the same token accepts them, also after a restart.
+impl Token {
     /// Checks the token or the session of a request.
     pub(crate) fn check(&self, head: &HeaderMap) -> TokenCheck {
-        match &self.sessions {
-            None => TokenCheck::Right,
-            Some(sessions) if session_of(head).is_some_and(|session| sessions.accepts(&session)) => TokenCheck::Right,
-            Some(Sessions(token)) => token.is_in(head),
+        match session_of(head).is_some_and(|session| self.accepts(&session)) {
+            true => TokenCheck::Right,
+            false => self.is_in(head),
         }
     }
 
-    pub(crate) fn has_sessions(&self) -> bool {
-        self.sessions.is_some()
-    }
-
-    pub(crate) fn is_bearer(&self, head: &HeaderMap) -> bool {
-        self.sessions.as_ref().is_some_and(|Sessions(token)| token.is_in(head) == TokenCheck::Right)
-    }
-}
-
-/// Sessions are cookies signed with the token: the end in seconds since 1970, a dot, and the signature. The board stores none, so every
-/// replica with the same token accepts them, also after a restart.
-impl Sessions {
     fn accepts(&self, session: &str) -> bool {
         let Some((until, signature)) = session.split_once('.') else { return false };
         let (Ok(seconds), Some(signature)) = (until.parse::<u64>(), from_hex(signature)) else { return false };
@@ -144,7 +98,7 @@ impl Sessions {
 
     /// A new session, if the token is right.
     pub(crate) fn begin(&self, given: &str) -> Result<String, TokenCheck> {
-        match self.0.is(given) {
+        match self.is(given) {
             TokenCheck::Right => {}
             other => return Err(other),
         }
@@ -156,7 +110,7 @@ impl Sessions {
     }
 
     fn signed(&self, until: &str) -> Option<Hmac<Sha256>> {
-        let signed = Hmac::<Sha256>::new_from_slice(self.0.text.as_bytes()).ok()?;
+        let signed = Hmac::<Sha256>::new_from_slice(self.text.as_bytes()).ok()?;
         // The prefix separates sessions from anything else that the token may sign later.
         Some(signed.chain_update("heartline session ").chain_update(until))
     }
@@ -165,10 +119,6 @@ impl Sessions {
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn cookie_of(head: &HeaderMap) -> String {
@@ -192,41 +142,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_token_is_refused_and_debug_hides_a_token() {
-        assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
+    fn a_short_token_is_refused() {
+        assert_eq!(Token::new("short".to_owned()).err(), Some(ShortToken));
         let token = Token::new("0123456789abcdef".to_owned()).unwrap();
         let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|given| token.is(given));
         assert_eq!(shown, [TokenCheck::Right, TokenCheck::Wrong, TokenCheck::Wrong]);
-        assert_eq!(format!("{token:?}"), "Token(..)");
     }
 
     #[test]
     fn a_session_is_bound_to_its_token_and_its_end() {
-        let of = |token: &str| Sessions(Token::new(token.to_owned()).unwrap());
-        let (sessions, other) = (of("0123456789abcdef"), of("0123456789abcdeX"));
-        let session = sessions.begin("0123456789abcdef").unwrap();
-        assert_eq!(sessions.begin("0123456789abcdeX"), Err(TokenCheck::Wrong));
-        assert!(sessions.accepts(&session) && !other.accepts(&session), "{session}");
+        let of = |token: &str| Token::new(token.to_owned()).unwrap();
+        let (token, other) = (of("0123456789abcdef"), of("0123456789abcdeX"));
+        let session = token.begin("0123456789abcdef").unwrap();
+        assert_eq!(token.begin("0123456789abcdeX"), Err(TokenCheck::Wrong));
+        assert!(token.accepts(&session) && !other.accepts(&session), "{session}");
         let (until, signature) = session.split_once('.').unwrap();
         let later = until.parse::<u64>().unwrap() + 1;
         for forged in [format!("{later}.{signature}"), format!("{until}."), until.to_owned(), format!("{until}.zz")] {
-            assert!(!sessions.accepts(&forged), "{forged}");
+            assert!(!token.accepts(&forged), "{forged}");
         }
-        let over = Sessions::signed(&sessions, "1").unwrap().finalize().into_bytes();
+        let over = token.signed("1").unwrap().finalize().into_bytes();
         let over: String = over.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(!sessions.accepts(&format!("1.{over}")), "an expired session is refused");
+        assert!(!token.accepts(&format!("1.{over}")), "an expired session is refused");
     }
 
     #[test]
     fn ten_wrong_tokens_a_minute_are_compared() {
-        let sessions = Access::with_token("0123456789abcdef".to_owned()).unwrap().sessions.unwrap();
+        let token = Token::new("0123456789abcdef".to_owned()).unwrap();
         for _ in 0..TRIES {
-            assert_eq!(sessions.begin("wrong"), Err(TokenCheck::Wrong));
+            assert_eq!(token.begin("wrong"), Err(TokenCheck::Wrong));
         }
-        assert_eq!(sessions.begin("wrong"), Err(TokenCheck::TooMany));
+        assert_eq!(token.begin("wrong"), Err(TokenCheck::TooMany));
         let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
-        assert_eq!(sessions.0.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
-        let session = sessions.begin("0123456789abcdef").unwrap();
-        assert!(sessions.accepts(&session) && !sessions.accepts("other"));
+        assert_eq!(token.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
+        let session = token.begin("0123456789abcdef").unwrap();
+        assert!(token.accepts(&session) && !token.accepts("other"));
     }
 }

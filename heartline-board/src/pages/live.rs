@@ -51,7 +51,8 @@ pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> 
     let listener = Listener { board, head, changes, until: Instant::now() + LASTS, _place: place };
     let events = stream::unfold(listener, |mut listener| async {
         let next = tokio::time::timeout_at(listener.until, listener.changes.recv()).await.ok()?;
-        if listener.board.options.access.check(&listener.head) != TokenCheck::Right {
+        let token = listener.board.options.token.as_ref();
+        if token.is_some_and(|token| token.check(&listener.head) != TokenCheck::Right) {
             return None;
         }
         let changed = match next {
