@@ -44,29 +44,16 @@ pub(crate) struct Wanted {
     dispatched: String,
     /// When confirmation was asked, in ms since 1970. Jobs that match only later are left alone.
     as_of: String,
-    task: String,
-    state: String,
-    code: String,
-    text: String,
-    older: String,
+    #[serde(flatten)]
+    jobs: Asked,
 }
 
 impl Wanted {
-    fn jobs(&self) -> Asked {
-        Asked {
-            task: self.task.clone(),
-            state: self.state.clone(),
-            code: self.code.clone(),
-            text: self.text.clone(),
-            older: self.older.clone(),
-            ..Asked::default()
-        }
-    }
-
     /// A field that is too long, if any.
     fn too_long(&self) -> Option<&'static str> {
+        let jobs = &self.jobs;
         let names = [
-            ("the task", &self.task),
+            ("the task", &jobs.task),
             ("the id", &self.id),
             ("the worker", &self.worker),
             ("the action", &self.act),
@@ -75,10 +62,10 @@ impl Wanted {
         let texts = [
             ("the reason", &self.reason),
             ("the typed name", &self.confirmed),
-            ("the code", &self.code),
-            ("the text", &self.text),
+            ("the code", &jobs.code),
+            ("the text", &jobs.text),
         ];
-        let texts = texts.into_iter().chain([("the state", &self.state), ("the age", &self.older)]);
+        let texts = texts.into_iter().chain([("the state", &jobs.state), ("the age", &jobs.older)]);
         let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
         fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
     }
@@ -95,7 +82,7 @@ impl Wanted {
 
     /// The page to return to.
     fn back(&self, board: &Board) -> String {
-        let task = encoded(&self.task);
+        let task = encoded(&self.jobs.task);
         match self.act.as_str() {
             "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
             "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
@@ -103,14 +90,15 @@ impl Wanted {
                 board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
             }
             "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
-            _ if self.id.is_empty() => self.jobs().url(board),
+            _ if self.id.is_empty() => self.jobs.url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
         }
     }
 
     /// The fields of the confirmation form.
     fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, workflow, reason, task, state, code, text, older, .. } = self.clone();
+        let Wanted { act, id, worker, workflow, reason, jobs, .. } = self.clone();
+        let Asked { task, state, code, text, older, .. } = jobs;
         vec![
             ("act", act),
             ("id", id),
@@ -129,7 +117,7 @@ impl Wanted {
 
     /// One job, or those that match the filter.
     fn selection(&self) -> Result<JobSelection, String> {
-        if self.id.is_empty() { Ok(self.jobs().filter()?.into()) } else { Ok(self.id.as_str().into()) }
+        if self.id.is_empty() { Ok(self.jobs.filter()?.into()) } else { Ok(self.id.as_str().into()) }
     }
 
     /// When confirmation was asked.
@@ -142,30 +130,23 @@ impl Wanted {
         self.asked_at().is_some() && self.as_of != in_form(audited)
     }
 
-    /// Limits an act to jobs that matched when confirmation was asked.
-    fn decided(&self, act: BulkAction) -> BulkAction {
-        match self.asked_at() {
-            Some(at) => act.before(at),
-            None => act,
+    /// Limits an act to jobs that matched when confirmation was asked, and one job to the state and dispatch that the person saw.
+    fn bound(&self, mut act: BulkAction) -> BulkAction {
+        if let Some(at) = self.asked_at() {
+            act = act.before(at);
         }
-    }
-
-    /// As [`decided`](Self::decided), and for one job only if it is still in the state and dispatch that the person saw.
-    fn bound(&self, act: BulkAction) -> BulkAction {
-        let act = self.decided(act);
-        let act = match self.seen_state() {
-            Some(state) => act.in_state(state),
-            None => act,
-        };
-        match time_of(&self.dispatched) {
-            Some(at) => act.dispatched_at(at),
-            None => act,
+        if let Some(state) = self.seen_state() {
+            act = act.in_state(state);
         }
+        if let Some(at) = time_of(&self.dispatched) {
+            act = act.dispatched_at(at);
+        }
+        act
     }
 
     /// The state in which the person saw the job.
     fn seen_state(&self) -> Option<JobState> {
-        self.state.parse().ok().filter(|_| !self.id.is_empty())
+        self.jobs.state.parse().ok().filter(|_| !self.id.is_empty())
     }
 }
 
@@ -213,8 +194,8 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     }
     let selection = wanted.selection().map_err(|wrong| board.invalid(&wrong))?;
     let is_of_task = wanted.act != "recover_worker" && !wanted.is_of_flow();
-    if is_of_task && !board.knows(&wanted.task).await.map_err(not_begun)? {
-        let text = format!("There is no task {}. Nothing was done.", wanted.task);
+    if is_of_task && !board.knows(&wanted.jobs.task).await.map_err(not_begun)? {
+        let text = format!("There is no task {}. Nothing was done.", wanted.jobs.task);
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
     }
     let by = (board.options.by)(&head);
@@ -227,7 +208,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
     let on = match wanted.act.as_str() {
         "recover_worker" => &wanted.worker,
         _ if wanted.is_of_flow() => &wanted.workflow,
-        _ => &wanted.task,
+        _ => &wanted.jobs.task,
     };
     let on = if wanted.id.is_empty() { on.to_owned() } else { format!("{} of {on}", wanted.id) };
     let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
@@ -235,7 +216,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         let board = Arc::clone(&board);
         async move {
             let result = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
-            board.counts.forget(&wanted.task);
+            board.counts.forget(&wanted.jobs.task);
             result
         }
     });
@@ -295,19 +276,19 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
         return Ok(None);
     }
     if !wanted.id.is_empty() {
-        let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+        let job = board.inspector.job(&wanted.jobs.task, &wanted.id, JobValues::None).await?;
         let crashed = job.filter(|job| job.error.as_ref().is_some_and(|e| e.code == codes::WORKER_CRASHED));
         return Ok(crashed.map(|job| {
             let workers = many(job.stalled_count.into(), "worker");
             format!("It failed because {workers} died or hung with it, and it may kill workers again.")
         }));
     }
-    let is_other = !wanted.code.is_empty() && wanted.code != codes::WORKER_CRASHED;
-    let Ok(filter) = wanted.jobs().filter() else { return Ok(None) };
-    if is_other || wanted.state != JobState::Failed.as_str() {
+    let is_other = !wanted.jobs.code.is_empty() && wanted.jobs.code != codes::WORKER_CRASHED;
+    let Ok(filter) = wanted.jobs.filter() else { return Ok(None) };
+    if is_other || wanted.jobs.state != JobState::Failed.as_str() {
         return Ok(None);
     }
-    let crashed = board.inspector.count(&wanted.task, &filter.code(codes::WORKER_CRASHED)).await?;
+    let crashed = board.inspector.count(&wanted.jobs.task, &filter.code(codes::WORKER_CRASHED)).await?;
     let least = if crashed.is_exact { "" } else { "at least " };
     Ok((crashed.jobs > 0).then(|| {
         format!(
@@ -322,7 +303,7 @@ async fn dispatched_at(board: &Board, wanted: &Wanted) -> Result<Option<SystemTi
     if wanted.id.is_empty() || wanted.is_of_flow() {
         return Ok(None);
     }
-    let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+    let job = board.inspector.job(&wanted.jobs.task, &wanted.id, JobValues::None).await?;
     Ok(job.and_then(|job| job.dispatched_at))
 }
 
@@ -356,7 +337,7 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
 async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, String), String>, Error> {
     let now = board.inspector.now().await;
     if wanted.act == "repair" {
-        let Some((at, found)) = board.audited(&wanted.task) else {
+        let Some((at, found)) = board.audited(&wanted.jobs.task) else {
             return Ok(Err(NOT_AUDITED.to_owned()));
         };
         if wanted.is_of_another(at) {
@@ -365,7 +346,7 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         let again = runs_again(found.findings());
         let found = many(found.findings().count() as u64, "fault");
         let text = "Faults that no longer exist are left alone. The audit page explains each kind.";
-        return Ok(Ok((at, format!("{found} of {}{again}. {text}", wanted.task))));
+        return Ok(Ok((at, format!("{found} of {}{again}. {text}", wanted.jobs.task))));
     }
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
@@ -377,7 +358,7 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     let is_watched = matches!(wanted.act.as_str(), "requeue_claimed" | "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
         if is_watched {
-            let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+            let job = board.inspector.job(&wanted.jobs.task, &wanted.id, JobValues::None).await?;
             match job.map(|job| job.state) {
                 None => return Ok(Err("There is no such job.".to_owned())),
                 Some(state) if !state.is_held() => return Ok(Err(format!("No worker holds it: it is {state}."))),
@@ -385,24 +366,26 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
             }
         }
         let state = wanted.seen_state().map_or(String::new(), |state| format!(", which is {state}"));
-        return Ok(Ok((now, format!("{} of {}{state}.", wanted.id, wanted.task))));
+        return Ok(Ok((now, format!("{} of {}{state}.", wanted.id, wanted.jobs.task))));
     }
     if is_watched {
         return Ok(Err("This action needs a job id.".to_owned()));
     }
     if wanted.act == "sweep" {
-        return of_sweep(board, &wanted.task).await.map(Ok);
+        return of_sweep(board, &wanted.jobs.task).await.map(Ok);
     }
-    let filter = match wanted.jobs().filter() {
+    let filter = match wanted.jobs.filter() {
         Ok(filter) => filter,
         Err(wrong) => return Ok(Err(wrong)),
     };
-    let as_of = board.inspector.task(&wanted.task).await?.as_of;
-    let count = board.inspector.count(&wanted.task, &filter).await?;
+    let as_of = board.inspector.task(&wanted.jobs.task).await?.as_of;
+    let count = board.inspector.count(&wanted.jobs.task, &filter).await?;
     let least = if count.is_exact { "" } else { "at least " };
-    let state = if wanted.state.is_empty() { "failed" } else { &wanted.state };
-    let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.task);
-    for (name, value) in [("the code", &wanted.code), ("the text", &wanted.text), ("an age over", &wanted.older)] {
+    let state = if wanted.jobs.state.is_empty() { "failed" } else { &wanted.jobs.state };
+    let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.jobs.task);
+    for (name, value) in
+        [("the code", &wanted.jobs.code), ("the text", &wanted.jobs.text), ("an age over", &wanted.jobs.older)]
+    {
         if !value.is_empty() {
             text.push_str(&format!(", with {name} {value}"));
         }
@@ -462,7 +445,7 @@ async fn done(
     jobs: JobSelection,
     run: &Run,
 ) -> Result<String, Error> {
-    let task = wanted.task.as_str();
+    let task = wanted.jobs.task.as_str();
     let silent = || SilentSelection::ids([&wanted.id]);
     match wanted.act.as_str() {
         "pause" => {
@@ -484,7 +467,6 @@ async fn done(
         _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
         "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
-        "preview" => preview(board, inspector, wanted, run).await,
         _ => repair(board, inspector, wanted, run).await,
     }
 }
@@ -605,36 +587,29 @@ const ANOTHER_AUDIT: &str = "The task was audited again, and nothing was done. C
 /// The answer if there is no audit to repair.
 const NOT_AUDITED: &str = "There are no findings yet. Audit the task first.";
 
-async fn preview(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
-    let Some((at, found)) = board.audited(&wanted.task) else { return Ok(NOT_AUDITED.to_owned()) };
-    if wanted.is_of_another(at) {
-        return Ok(ANOTHER_AUDIT.to_owned());
-    }
-    let RepairReport { mended, gone, .. } = inspector.preview_repair(&found).await?;
-    run.lines(mended.iter().map(ToString::to_string).collect());
-    Ok(format!("{} would be repaired, {} no longer present", many(mended.len() as u64, "fault"), gone.len()))
-}
-
+/// Repairs the findings that the person has seen, or only shows what a repair would change.
 async fn repair(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
-    let Some((at, found)) = board.audited(&wanted.task) else { return Ok(NOT_AUDITED.to_owned()) };
+    let Some((at, found)) = board.audited(&wanted.jobs.task) else { return Ok(NOT_AUDITED.to_owned()) };
     if wanted.is_of_another(at) {
         return Ok(ANOTHER_AUDIT.to_owned());
     }
-    let RepairReport { mended, gone, .. } = inspector.repair(&found).await?;
+    let is_preview = wanted.act == "preview";
+    let repaired = if is_preview { inspector.preview_repair(&found).await } else { inspector.repair(&found).await };
+    let RepairReport { mended, gone, .. } = repaired?;
     run.lines(mended.iter().map(ToString::to_string).collect());
+    let (mended, gone) = (many(mended.len() as u64, "fault"), gone.len());
+    if is_preview {
+        return Ok(format!("{mended} would be repaired, {gone} no longer present"));
+    }
     // Forget this audit, since its findings are repaired, but keep one that was made meanwhile.
     let mut audits = board.audits.lock().unwrap_or_else(PoisonError::into_inner);
-    if audits.get(&wanted.task).is_some_and(|(stored, _)| *stored == at) {
-        audits.remove(&wanted.task);
+    if audits.get(&wanted.jobs.task).is_some_and(|(stored, _)| *stored == at) {
+        audits.remove(&wanted.jobs.task);
     }
-    Ok(format!("{} repaired, {} no longer present", many(mended.len() as u64, "fault"), gone.len()))
+    Ok(format!("{mended} repaired, {gone} no longer present"))
 }
 
 fn lines(report: &BulkReport) -> Vec<String> {
-    let mut lines = Vec::new();
-    if report.requested > 0 {
-        lines.push(format!("{} requested from their workers", report.requested));
-    }
-    lines.extend(report.refusals.iter().map(ToString::to_string));
-    lines
+    let requested = (report.requested > 0).then(|| format!("{} requested from their workers", report.requested));
+    requested.into_iter().chain(report.refusals.iter().map(ToString::to_string)).collect()
 }
