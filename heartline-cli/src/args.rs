@@ -348,10 +348,7 @@ pub(crate) struct BoardServing {
 pub(crate) enum TaskCommand {
     /// Show counts, rates, the options in force, and when silent jobs will be recovered
     #[command(after_help = examples!("task show export"))]
-    Show {
-        #[command(flatten)]
-        task: Named,
-    },
+    Show(Named),
     /// Start no more jobs of the task; running jobs continue
     #[command(after_help = examples!("task pause export --reason 'the disk is full'"))]
     Pause {
@@ -363,10 +360,7 @@ pub(crate) enum TaskCommand {
     },
     /// Resume a paused task
     #[command(after_help = examples!("task resume export"))]
-    Resume {
-        #[command(flatten)]
-        task: Named,
-    },
+    Resume(Named),
     /// Remove all jobs in one state, with all their data
     #[command(after_help = examples!("task purge export --state failed"))]
     Purge {
@@ -378,10 +372,7 @@ pub(crate) enum TaskCommand {
     },
     /// Remove a task that has no jobs and no workers
     #[command(after_help = examples!("task forget export"))]
-    Forget {
-        #[command(flatten)]
-        task: Named,
-    },
+    Forget(Named),
 }
 
 /// The task: the only argument, or `--task`, as in all other commands.
@@ -398,6 +389,24 @@ impl Named {
     pub(crate) fn name(self) -> String {
         self.own.or(self.named).unwrap_or_default()
     }
+}
+
+/// A task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfTask {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+}
+
+/// A job of a task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfJob {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+    /// The job
+    pub(crate) id: String,
 }
 
 /// Jobs by their ids, or those that match a filter.
@@ -498,11 +507,8 @@ pub(crate) enum JobsCommand {
     /// Show a job and its events
     #[command(after_help = examples!("jobs show -t export export-7 --values"))]
     Show {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-        /// The job
-        id: String,
+        #[command(flatten)]
+        of: OfJob,
         /// Also show its payload, result and checkpoint
         #[arg(long)]
         values: bool,
@@ -554,21 +560,12 @@ pub(crate) enum JobsCommand {
     Remove(Selected),
     /// Wait until a job ends, and print its result as JSON
     #[command(after_help = examples!("jobs result -t export export-7"))]
-    Result {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-        /// The job
-        id: String,
-    },
+    Result(OfJob),
     /// Wait until a job ends; exit status 0 if it completed, else 1
     #[command(after_help = examples!("jobs wait -t export export-7 --timeout 5m"))]
     Wait {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-        /// The job
-        id: String,
+        #[command(flatten)]
+        of: OfJob,
         /// The longest wait, such as 30s
         #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
         timeout: Duration,
@@ -643,16 +640,10 @@ pub(crate) enum FlowsCommand {
     },
     /// Resume a paused instance
     #[command(after_help = examples!("flows resume nightly 2026-11-21"))]
-    Resume {
-        #[command(flatten)]
-        of: InstanceNamed,
-    },
+    Resume(InstanceNamed),
     /// Run the nodes again that did not complete; the instance has failed, was cancelled, or is paused
     #[command(after_help = examples!("flows retry nightly 2026-11-21"))]
-    Retry {
-        #[command(flatten)]
-        of: InstanceNamed,
-    },
+    Retry(InstanceNamed),
     /// Recover workflows now, as workers do every few seconds; safe while workers run
     ///
     /// Data of instances that the server lost is repaired as far as possible. Instances whose state was lost are paused: resume, retry or
@@ -676,34 +667,16 @@ pub(crate) enum StallsCommand {
     },
     /// Explain each stall of a job: which worker held it, which one watched, for how long, and what was done
     #[command(after_help = examples!("stalls explain -t export export-7"))]
-    Explain {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-        /// The job
-        id: String,
-    },
+    Explain(OfJob),
     /// Show when silent jobs will be recovered, or why not
     #[command(after_help = examples!("stalls outlook -t export"))]
-    Outlook {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-    },
+    Outlook(OfTask),
     /// List jobs that were held whenever workers died, most suspicious first: one may kill its process
     #[command(after_help = examples!("stalls suspects -t export"))]
-    Suspects {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-    },
+    Suspects(OfTask),
     /// List outcomes that were rejected because their worker no longer held the job
     #[command(after_help = examples!("stalls late -t export"))]
-    Late {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-    },
+    Late(OfTask),
 }
 
 /// Silent jobs by their ids, or all of them.
@@ -725,11 +698,7 @@ pub(crate) struct Silent {
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
     #[command(after_help = examples!("recover silent -t export"))]
-    Silent {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-    },
+    Silent(OfTask),
     /// Requeue silent jobs that were claimed ahead and have not begun
     #[command(after_help = examples!("recover claimed -t export --all"))]
     Claimed(Silent),
@@ -751,11 +720,7 @@ pub(crate) enum RecoverCommand {
     },
     /// Watch for one interval, then resolve the jobs that stay silent by the task's options
     #[command(after_help = examples!("recover sweep -t export"))]
-    Sweep {
-        /// The task
-        #[arg(long, short)]
-        task: String,
-    },
+    Sweep(OfTask),
 }
 
 #[cfg(test)]

@@ -48,10 +48,10 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             }
             Ok(())
         }
-        FlowsCommand::Resume { of } => {
+        FlowsCommand::Resume(of) => {
             act(session, of, &[Paused, Running], Some(Running), async |handle| handle.resume().await).await
         }
-        FlowsCommand::Retry { of } => {
+        FlowsCommand::Retry(of) => {
             if session.consent.is_production {
                 confirm(&session.consent, &format!("retry the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
             }

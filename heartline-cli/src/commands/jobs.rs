@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{acts, events, health, known_task, when};
-use crate::args::{Filter, JobsCommand, Selected};
+use crate::args::{Filter, JobsCommand, OfJob, Selected};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
@@ -24,7 +24,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             list(session, &task, &filter, (limit, oldest_first, cursor, count)).await
         }
         JobsCommand::Codes { task, younger } => codes_of(session, &task, younger).await,
-        JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
+        JobsCommand::Show { of, values } => show(session, &of.task, &of.id, values).await,
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
             dispatch(session, &task, payload, (id, delay, priority, wait)).await
         }
@@ -57,12 +57,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             acts::run(session, act, "run now", chosen.count).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
-        JobsCommand::Result { task, id } => {
+        JobsCommand::Result(OfJob { task, id }) => {
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await;
             session.out.json(&meanwhile(session, &task, &id, inspector.result_json(&task, &id)).await?)
         }
-        JobsCommand::Wait { task, id, timeout } => {
+        JobsCommand::Wait { of: OfJob { task, id }, timeout } => {
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await;
             let state = meanwhile(session, &task, &id, inspector.wait(&task, &id, timeout)).await?;

@@ -27,7 +27,7 @@ const MOST_HOLDERS: usize = 20;
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
     match command {
-        RecoverCommand::Silent { task } => silent(session, &task).await,
+        RecoverCommand::Silent(of) => silent(session, &of.task).await,
         RecoverCommand::Claimed(jobs) => {
             let selected = selected(session, &jobs, REQUEUE, session.consent.is_production).await?;
             acts::print_report(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "requeued", false)
@@ -41,7 +41,7 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
             acts::print_report(session, &inspector.fail_running(&jobs.task, selected).await?, "failed", false)
         }
         RecoverCommand::Worker { worker } => of_worker(session, &worker).await,
-        RecoverCommand::Sweep { task } => sweep(session, &task).await,
+        RecoverCommand::Sweep(of) => sweep(session, &of.task).await,
     }
 }
 

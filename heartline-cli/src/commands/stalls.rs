@@ -20,10 +20,10 @@ const TOGETHER: usize = 20;
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
     match command {
         StallsCommand::List { task } => list(session, task.as_deref()).await,
-        StallsCommand::Explain { task, id } => explain(session, &task, &id).await,
-        StallsCommand::Outlook { task } => outlook(session, &task).await,
-        StallsCommand::Suspects { task } => suspects(session, &task).await,
-        StallsCommand::Late { task } => late(session, &task).await,
+        StallsCommand::Explain(of) => explain(session, &of.task, &of.id).await,
+        StallsCommand::Outlook(of) => outlook(session, &of.task).await,
+        StallsCommand::Suspects(of) => suspects(session, &of.task).await,
+        StallsCommand::Late(of) => late(session, &of.task).await,
     }
 }
 

@@ -114,7 +114,7 @@ fn in_part(e: Error) -> Failure {
 
 pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), Failure> {
     match command {
-        TaskCommand::Show { task } => show(session, &task.name()).await,
+        TaskCommand::Show(task) => show(session, &task.name()).await,
         TaskCommand::Pause { task, reason } => {
             let task = task.name();
             known_task(session, &task).await?;
@@ -133,7 +133,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
                 }
             }
         }
-        TaskCommand::Resume { task } => {
+        TaskCommand::Resume(task) => {
             let task = task.name();
             known_task(session, &task).await?;
             let paused = session.inspector.resume(&task).await.map_err(in_part)?;
@@ -151,7 +151,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
             }
         }
         TaskCommand::Purge { task, state } => purge(session, &task.name(), state).await,
-        TaskCommand::Forget { task } => forget(session, &task.name()).await,
+        TaskCommand::Forget(task) => forget(session, &task.name()).await,
     }
 }
 
