@@ -39,10 +39,12 @@ impl Output {
 
     /// Prints one document on several lines.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, value)?;
-        writeln!(out)?;
-        Ok(out.flush()?)
+        self.verbatim(serde_json::to_string_pretty(value)?)
+    }
+
+    /// The output for people. With `--json`, prints the document instead, and returns `None`.
+    pub(crate) fn for_person(self, document: &impl Serialize) -> Result<Option<Output>, Failure> {
+        if self.is_json { self.json(document).map(|()| None) } else { Ok(Some(self)) }
     }
 
     /// Prints one of many documents on one line.

@@ -205,29 +205,25 @@ pub(super) fn print_report(session: &Session, report: &BulkReport, done: &str, i
 }
 
 fn print_lines(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
-    if session.out.is_json {
-        session.out.json(report)?;
+    let Some(out) = session.out.for_person(report)? else { return Ok(()) };
+    let asked = if report.requested > 0 {
+        format!(", {} requested from their workers", report.requested)
     } else {
-        let asked = if report.requested > 0 {
-            format!(", {} requested from their workers", report.requested)
-        } else {
-            String::new()
-        };
-        session.out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
-        for refused in report.refusals.iter().take(PRINTED) {
-            session.out.line(format!("  {}", shown(&refused.to_string())))?;
-        }
-        if report.refused as usize > PRINTED {
-            session.out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - PRINTED))?;
-        }
-        if report.swept_by_worker {
-            session.out.line(SWEPT_BY_OTHER)?;
-        }
-        if !report.is_complete && !report.swept_by_worker {
-            let again =
-                if is_denied { "the other jobs are unchanged" } else { "repeat the command for the other jobs" };
-            session.out.line(format!("Not complete: {again}."))?;
-        }
+        String::new()
+    };
+    out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
+    for refused in report.refusals.iter().take(PRINTED) {
+        out.line(format!("  {}", shown(&refused.to_string())))?;
+    }
+    if report.refused as usize > PRINTED {
+        out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - PRINTED))?;
+    }
+    if report.swept_by_worker {
+        out.line(SWEPT_BY_OTHER)?;
+    }
+    if !report.is_complete && !report.swept_by_worker {
+        let again = if is_denied { "the other jobs are unchanged" } else { "repeat the command for the other jobs" };
+        out.line(format!("Not complete: {again}."))?;
     }
     Ok(())
 }

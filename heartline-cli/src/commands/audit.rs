@@ -106,16 +106,14 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
 }
 
 fn print_audits(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
-    if session.out.is_json {
-        return session.out.json(&audited);
-    }
+    let Some(out) = session.out.for_person(&audited)? else { return Ok(()) };
     for Audited { report, columns } in audited {
         let (looked, found) = totals(report);
-        session.out.line(format!("{}: {}, {}", report.task, many(looked, "job") + " audited", many(found, "fault")))?;
+        out.line(format!("{}: {}, {}", report.task, many(looked, "job") + " audited", many(found, "fault")))?;
         sizes(session, columns)?;
         findings(session, report.findings())?;
         if found > 0 {
-            session.out.hint(format!("`heartline repair -t {} --dry-run` shows what would be repaired.", report.task));
+            out.hint(format!("`heartline repair -t {} --dry-run` shows what would be repaired.", report.task));
         }
     }
     Ok(())
@@ -140,10 +138,8 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
     let again = runs_again(preview.mended.iter());
     confirm(&session.consent, &format!("repair {} of {task}{again}", many(count as u64, "fault")))?;
     let repaired = session.inspector.repair(&report).await?;
-    if session.out.is_json {
-        return session.out.json(&repaired);
-    }
-    session.out.line(format!("{} repaired, {} no longer present", repaired.mended.len(), repaired.gone.len()))
+    let Some(out) = session.out.for_person(&repaired)? else { return Ok(()) };
+    out.line(format!("{} repaired, {} no longer present", repaired.mended.len(), repaired.gone.len()))
 }
 
 fn totals(report: &AuditReport) -> (u64, u64) {

@@ -162,9 +162,7 @@ async fn list(
 
 async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Result<(), Failure> {
     let found = found(session, &of, from).await?;
-    if session.out.is_json {
-        return session.out.json(&found);
-    }
+    let Some(out) = session.out.for_person(&found)? else { return Ok(()) };
     let now = found.as_of;
     let left = if found.state.is_ended() || found.node_count == 0 {
         String::new()
@@ -177,7 +175,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
         let code = found.code.as_deref().unwrap_or_default();
         format!("{}: {}", shown(code), shown(message))
     });
-    session.out.facts(vec![
+    out.facts(vec![
         ("instance", Some(format!("{} of {}", shown(&found.id), shown(&found.workflow)))),
         ("state", Some(format!("{}{stops}{left}", found.state))),
         ("paused", describe::paused(&found)),
@@ -188,22 +186,22 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
         ("broken by", broken),
         ("why", why),
     ])?;
-    session.out.line("")?;
+    out.line("")?;
     // Of a large graph, nodes that completed or were skipped are hidden.
     let is_told = |node: &&NodeReport| {
         all || found.node_count <= 40 || !matches!(node.state, NodeState::Completed | NodeState::Skipped)
     };
     let rows: Vec<Vec<String>> = found.nodes.iter().filter(is_told).map(|node| row(node, now)).collect();
     let hidden = found.nodes.len() - rows.len();
-    session.out.table(&["NODE", "STATE", "TASK", "JOB", "WHY"], rows)?;
+    out.table(&["NODE", "STATE", "TASK", "JOB", "WHY"], rows)?;
     if hidden > 0 {
-        session.out.hint(format!("{} completed or skipped: --all shows all.", many(hidden as u64, "node")));
+        out.hint(format!("{} completed or skipped: --all shows all.", many(hidden as u64, "node")));
     }
     if let Some(next) = found.next {
-        session.out.hint(format!("There are more nodes: --from {next}"));
+        out.hint(format!("There are more nodes: --from {next}"));
     }
     for line in describe::advice(&found) {
-        session.out.hint(line);
+        out.hint(line);
     }
     Ok(())
 }
@@ -307,12 +305,10 @@ async fn act(
         let (id, workflow) = (shown(&of.id), shown(&of.workflow));
         Failure::Failed(format!("{id} of {workflow} is {state}; nothing was done{hint}"))
     })?;
-    if session.out.is_json {
-        let report = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
-        return session.out.json(&report);
-    }
+    let report = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
+    let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
     let stops = if is_stopping { ", and stops: it ends when its last handler has returned" } else { "" };
-    session.out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
+    out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
 }
 
 async fn recover(session: &Session, workflow: Option<&str>) -> Result<(), Failure> {

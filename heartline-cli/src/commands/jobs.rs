@@ -213,10 +213,8 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     let (looked, more) = (delayed.jobs.len() as u64, delayed.next.is_some());
     let tried_again: Vec<_> = delayed.jobs.into_iter().filter(|job| job.code.is_some()).collect();
     let retries = describe::codes(&tried_again);
-    if session.out.is_json {
-        let report = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
-        return session.out.json(&report);
-    }
+    let report = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
+    let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
     let cells = |count: &CodeCount| {
         vec![
             shown(&count.code),
@@ -226,16 +224,16 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
             brief(&count.last_message, 80),
         ]
     };
-    session.out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
+    out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
     let rest = if page.next.is_some() { "; others failed earlier" } else { "" };
     let lists = counted.first().map_or_else(String::new, |first| {
         let code = quoted(&shown(&first.code));
         format!(" `heartline jobs list -t {task} -s failed --code {code}` lists the first code.")
     });
-    session.out.hint(format!("{} read{rest}.{lists}", many(page.jobs.len() as u64, "failed job")));
+    out.hint(format!("{} read{rest}.{lists}", many(page.jobs.len() as u64, "failed job")));
     if let Some(first) = retries.first() {
         let codes = retries.iter().take(5).map(|count| format!("{} ({})", shown(&count.code), count.jobs));
-        session.out.hint(format!(
+        out.hint(format!(
             "{} of {looked} delayed jobs read{} will be retried: {}. `heartline jobs list -t {task} -s delayed --code {}` lists the first code.",
             many(tried_again.len() as u64, "job"),
             if more { " (the first ones due)" } else { "" },
@@ -244,7 +242,7 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
         ));
     }
     if counted.iter().any(|count| count.code == codes::WORKER_CRASHED) {
-        session.out.hint(format!(
+        out.hint(format!(
             "worker_crashed: their workers died, froze or were cut off, or their handlers sent no heartbeat. Before a retry, see `heartline stalls suspects -t {task}`."
         ));
     }
@@ -354,9 +352,7 @@ async fn list(
         return Ok(());
     }
     let page = session.inspector.jobs(task, &filter, cursor.as_deref(), limit).await?;
-    if session.out.is_json {
-        return session.out.json(&page);
-    }
+    let Some(out) = session.out.for_person(&page)? else { return Ok(()) };
     const COLUMNS: [&str; 11] =
         ["ID", "STATE", "PRIORITY", "FAILED RUNS", "STALLS", "DISPATCHED", "SINCE", "DUE", "WORKER", "CODE", "MESSAGE"];
     let cells = |row: &JobRow| {
@@ -375,20 +371,15 @@ async fn list(
             row.message.as_deref().map_or_else(|| "-".to_owned(), |message| brief(message, 80)),
         ]
     };
-    session.out.table(&COLUMNS, page.jobs.iter().map(cells).collect())?;
+    out.table(&COLUMNS, page.jobs.iter().map(cells).collect())?;
     if page.jobs.is_empty() && page.next.is_none() {
-        session.out.hint(format!("No job of {task} matches."));
+        out.hint(format!("No job of {task} matches."));
     }
     if is_waiting && !page.jobs.is_empty() {
-        session.out.hint("Waiting jobs are listed in the order in which they will run, the next one first.");
+        out.hint("Waiting jobs are listed in the order in which they will run, the next one first.");
     }
     if let Some(next) = &page.next {
-        session.out.hint(format!(
-            "{} shown, {} read; continue with --cursor '{}'",
-            page.jobs.len(),
-            page.looked,
-            shown(next)
-        ));
+        out.hint(format!("{} shown, {} read; continue with --cursor '{}'", page.jobs.len(), page.looked, shown(next)));
     }
     Ok(())
 }
@@ -396,12 +387,10 @@ async fn list(
 /// Prints how many jobs are in each state, if none is given.
 async fn list_states(session: &Session, task: &str) -> Result<(), Failure> {
     let counts = session.inspector.task(task).await?.counts;
-    if session.out.is_json {
-        return session.out.json(&counts);
-    }
+    let Some(out) = session.out.for_person(&counts)? else { return Ok(()) };
     let cells = |state: &JobState| vec![state.to_string(), counts.count(*state).to_string()];
-    session.out.table(&["STATE", "JOBS"], STATES.iter().map(cells).collect())?;
-    session.out.hint(format!("`heartline jobs list -t {task} -s STATE` lists the jobs in one state."));
+    out.table(&["STATE", "JOBS"], STATES.iter().map(cells).collect())?;
+    out.hint(format!("`heartline jobs list -t {task} -s STATE` lists the jobs in one state."));
     Ok(())
 }
 

@@ -135,9 +135,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         jobs.retain(|job| job.is_parked || !is_lively(job));
         before - jobs.len()
     };
-    if session.out.is_json {
-        return session.out.json(&jobs);
-    }
+    let Some(out) = session.out.for_person(&jobs)? else { return Ok(()) };
     let patient = if report.waits_for_person() { "you" } else { "its longer interval" };
     let cells = |job: &SilentJob| {
         vec![
@@ -150,12 +148,12 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
             if job.is_parked { patient } else { "its worker, or the next sweep" }.to_owned(),
         ]
     };
-    session.out.table(
+    out.table(
         &["ID", "WORKER", "WHICH IS", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"],
         jobs.iter().take(LISTED).map(cells).collect(),
     )?;
     if jobs.len() > LISTED {
-        session.out.hint(format!("and {} more; --json shows all", jobs.len() - LISTED));
+        out.hint(format!("and {} more; --json shows all", jobs.len() - LISTED));
     }
     let held = report.counts.claimed + report.counts.running;
     let at = report.parts.iter().filter_map(|part| part.snapshot_at).max();
@@ -163,7 +161,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     let age = at.map_or("there is no snapshot yet".to_owned(), |at| {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
-    session.out.hint(match is_known {
+    out.hint(match is_known {
         true => format!("{} of {held} held jobs are silent; {age}.", jobs.len()),
         false => format!("{held} jobs are held; which are silent is unknown before the first snapshot."),
     });
@@ -172,11 +170,11 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     }
     super::tell_risks(session, task).await?;
     if early > 0 {
-        session.out.hint(format!("{early} more had no heartbeat since the snapshot; none was due yet."));
+        out.hint(format!("{early} more had no heartbeat since the snapshot; none was due yet."));
     }
     for (holder, diagnosis) in session.inspector.diagnose_holders(&report, &workers).await? {
         if jobs.iter().all(|job| job.worker.as_ref() != Some(&holder)) {
-            session.out.hint(health::lines(&diagnosis, false));
+            out.hint(health::lines(&diagnosis, false));
         }
     }
     advise(session, &report, jobs.iter().filter(|job| job.is_parked).count() as u64);

@@ -108,17 +108,15 @@ async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure>
     if stalls.is_empty() {
         known_job(session, task, id).await?;
     }
-    if session.out.is_json {
-        return session.out.json(&stalls);
-    }
+    let Some(out) = session.out.for_person(&stalls)? else { return Ok(()) };
     if stalls.is_empty() {
-        session.out.hint(format!(
+        out.hint(format!(
             "There are no stalls of {id}. `heartline stalls outlook -t {task}` shows when silent jobs will be recovered."
         ));
     }
     let now = session.inspector.now().await;
     for stall in &stalls {
-        session.out.line(format!("{}  {}", exact(stall.stall.at, now), shown(&stall.to_string())))?;
+        out.line(format!("{}  {}", exact(stall.stall.at, now), shown(&stall.to_string())))?;
     }
     Ok(())
 }
@@ -126,22 +124,20 @@ async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure>
 async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let outlook = session.inspector.recovery_status(task).await?;
-    if session.out.is_json {
-        return session.out.json(&outlook);
-    }
+    let Some(out) = session.out.for_person(&outlook)? else { return Ok(()) };
     // If the workers are unknown, an outlook would be a guess.
     if super::tell_unknown(session).await {
         return Ok(());
     }
     super::tell_risks(session, task).await?;
     for reason in &outlook.reasons {
-        session.out.line(shown(reason))?;
+        out.line(shown(reason))?;
     }
     match outlook.next_resolve_at {
         Some(at) => {
             let is_any_silent = outlook.parts.iter().any(|part| part.candidates > 0);
             let which = if is_any_silent { "Jobs that stay silent" } else { "Jobs that fall silent now" };
-            session.out.line(format!("{which} may be resolved {}.", exact(at, outlook.as_of)))
+            out.line(format!("{which} may be resolved {}.", exact(at, outlook.as_of)))
         }
         None => Ok(()),
     }
@@ -150,11 +146,9 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
 async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let suspects = session.inspector.suspects(task).await?;
-    if session.out.is_json {
-        return session.out.json(&suspects);
-    }
+    let Some(out) = session.out.for_person(&suspects)? else { return Ok(()) };
     if suspects.is_empty() {
-        session.out.hint(format!("No job of {task} was held when two or more workers died."));
+        out.hint(format!("No job of {task} was held when two or more workers died."));
         return Ok(());
     }
     let now = session.inspector.now().await;
@@ -168,16 +162,16 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
             job.state.map_or_else(|| "gone".to_owned(), |state| state.to_string()),
         ]
     });
-    session.out.table(&["ID", "DEATHS", "ALONE", "UNEXPLAINED", "LAST", "IS NOW"], rows.collect())?;
-    session.out.hint(
+    out.table(&["ID", "DEATHS", "ALONE", "UNEXPLAINED", "LAST", "IS NOW"], rows.collect())?;
+    out.hint(
         "ALONE: deaths of workers that held no other job. UNEXPLAINED: deaths that no job with more deaths explains.",
     );
     if let Some(first) = suspects.first() {
         let id = quoted(&shown(first.id.as_str()));
-        session.out.hint(format!("`heartline stalls explain -t {task} {id}` explains each death."));
+        out.hint(format!("`heartline stalls explain -t {task} {id}` explains each death."));
     }
     let report = session.inspector.task(task).await?;
-    session.out.hint(PoisonSuspect::advice(&report, &suspects).unwrap_or_else(|| {
+    out.hint(PoisonSuspect::advice(&report, &suspects).unwrap_or_else(|| {
         "None of these jobs is likely to kill a worker now: each has ended, or another job explains the deaths (UNEXPLAINED 0 or 1). A failed job \
          may kill a worker when it is retried."
             .to_owned()
@@ -188,11 +182,9 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
 async fn late(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let late = session.inspector.rejected_outcomes(task, 100).await?;
-    if session.out.is_json {
-        return session.out.json(&late);
-    }
+    let Some(out) = session.out.for_person(&late)? else { return Ok(()) };
     if late.is_empty() {
-        session.out.hint(format!("There are no late outcomes of {task}."));
+        out.hint(format!("There are no late outcomes of {task}."));
         return Ok(());
     }
     let now = session.inspector.now().await;
@@ -206,5 +198,5 @@ async fn late(session: &Session, task: &str) -> Result<(), Failure> {
             late.late_by.map_or_else(|| "-".to_owned(), span),
         ]
     });
-    session.out.table(&["WHEN", "ID", "OUTCOME", "WORKER", "FENCE", "LATE BY"], rows.collect())
+    out.table(&["WHEN", "ID", "OUTCOME", "WORKER", "FENCE", "LATE BY"], rows.collect())
 }

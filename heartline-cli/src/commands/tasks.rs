@@ -162,11 +162,8 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_status(name).await?);
     let rates = task.rates_since(&earlier);
     let diagnoses = session.inspector.diagnose_task(&task).await?;
-    if session.out.is_json {
-        return session
-            .out
-            .json(&serde_json::json!({ "task": task, "rates": rates, "diagnoses": diagnoses, "outlook": outlook }));
-    }
+    let report = serde_json::json!({ "task": task, "rates": rates, "diagnoses": diagnoses, "outlook": outlook });
+    let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
     super::health::print(session, diagnoses.iter())?;
     let (now, counts) = (task.as_of, &task.counts);
     let states = STATES.iter().map(|state| format!("{} {state}", counts.count(*state)));
@@ -175,7 +172,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         format!("by {} since {}{because}", shown(&pause.by), exact(pause.at, now))
     });
     let declared = task.options.declared_at.zip(task.options.declared_by.as_ref());
-    session.out.facts(vec![
+    out.facts(vec![
         ("task", Some(shown(&task.task))),
         ("jobs", Some(states.collect::<Vec<_>>().join(", "))),
         ("next has waited", task.next_waiting_age.map(span)),
@@ -191,14 +188,14 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     ])?;
     for part in &task.parts {
         let of = if task.parts.len() > 1 { format!(" of partition {}", part.part) } else { String::new() };
-        session.out.line(format!("stall detection{of}: {}", stall_detection(part, now)))?;
+        out.line(format!("stall detection{of}: {}", stall_detection(part, now)))?;
     }
     for (name, option) in options(&task) {
-        session.out.line(format!("  {name}: {option}"))?;
+        out.line(format!("  {name}: {option}"))?;
     }
-    session.out.line("recovery:")?;
+    out.line("recovery:")?;
     for reason in &outlook.reasons {
-        session.out.line(format!("  {}", shown(reason)))?;
+        out.line(format!("  {}", shown(reason)))?;
     }
     Ok(())
 }

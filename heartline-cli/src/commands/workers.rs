@@ -21,9 +21,7 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     if listed.is_empty() && !session.out.is_json {
         session.out.hint(format!("There is no worker on {}.", session.place));
     }
-    if session.out.is_json {
-        return session.out.json(&listed);
-    }
+    let Some(out) = session.out.for_person(&listed)? else { return Ok(()) };
     const COLUMNS: [&str; 10] =
         ["WORKER", "STATE", "HOST", "PID", "VERSION", "STARTED", "LAST SEEN", "HELD", "RUNTIME", "WATCH"];
     let now = session.inspector.now().await;
@@ -47,14 +45,14 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
             if is_live { watch_word(worker, now) } else { "-".to_owned() },
         ]
     };
-    session.out.table(&COLUMNS, listed.iter().map(cells).collect())?;
+    out.table(&COLUMNS, listed.iter().map(cells).collect())?;
     if listed.iter().any(|worker| is_watch_broken(worker, now)) {
-        session.out.hint(
+        out.hint(
             "WATCH: the last interruption of a worker's watch over held jobs. After it, the worker recovers nothing for a whole interval.",
         );
     }
     if gone > 0 {
-        session.out.hint(format!("{gone} more are gone; --all shows all"));
+        out.hint(format!("{gone} more are gone; --all shows all"));
     }
     Ok(())
 }
@@ -78,16 +76,14 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("there is no worker {id}; `heartline workers --all` lists all")));
     };
     let held_by = held_by(session, std::slice::from_mut(&mut worker)).await?;
-    if session.out.is_json {
-        return session.out.json(&worker);
-    }
+    let Some(out) = session.out.for_person(&worker)? else { return Ok(()) };
     let now = session.inspector.now().await;
     let facts = worker_facts(&worker, now).into_iter().map(|(name, fact)| (name, Some(fact)));
-    session.out.facts(facts.collect())?;
+    out.facts(facts.collect())?;
     for beat in beats([&worker], now) {
         let Beat { task, held, slots, answered, took, deadline, verdict, .. } = beat;
         let recovered = if held > 0 { format!("; may be recovered {deadline}") } else { String::new() };
-        session.out.line(format!(
+        out.line(format!(
             "task {}: {held} held of {slots} slots ({verdict}); last heartbeat {answered}, which took {took}{recovered}",
             shown(&task)
         ))?;
@@ -100,12 +96,12 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
         let task = session.inspector.task(&report.task).await?;
         let held = session.inspector.diagnose_holders(&task, std::slice::from_ref(&worker)).await?;
         for (_, diagnosis) in held.iter().filter(|(id, _)| *id == worker.worker) {
-            session.out.line(health::lines(diagnosis, true))?;
+            out.line(health::lines(diagnosis, true))?;
         }
         super::tell_risks(session, &report.task).await?;
     }
     for watch in watches(&worker, now) {
-        session.out.line(format!("watch of {watch}"))?;
+        out.line(format!("watch of {watch}"))?;
     }
     Ok(())
 }
@@ -116,25 +112,14 @@ pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
     workers.retain(|worker| worker.state != WorkerState::Gone);
     held_by(session, &mut workers).await?;
     let beats = beats(&workers, session.inspector.now().await);
-    if session.out.is_json {
-        return session.out.json(&beats);
-    }
+    let Some(out) = session.out.for_person(&beats)? else { return Ok(()) };
     const COLUMNS: [&str; 8] = ["WORKER", "TASK", "HELD", "SLOTS", "ANSWERED", "TOOK", "RECOVERED", ""];
-    let cells = |beat: &Beat| {
+    let cells = |beat: Beat| {
         let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;
-        let (held, slots) = (held.to_string(), slots.to_string());
-        vec![
-            shown(worker),
-            shown(task),
-            held,
-            slots,
-            answered.clone(),
-            took.clone(),
-            deadline.clone(),
-            (*verdict).to_owned(),
-        ]
+        let (held, slots, verdict) = (held.to_string(), slots.to_string(), verdict.to_owned());
+        vec![shown(&worker), shown(&task), held, slots, answered, took, deadline, verdict]
     };
-    session.out.table(&COLUMNS, beats.iter().map(cells).collect())?;
-    session.out.hint("As last reported by each worker, every 5 s. RECOVERED: the earliest time of a recovery.");
+    out.table(&COLUMNS, beats.into_iter().map(cells).collect())?;
+    out.hint("As last reported by each worker, every 5 s. RECOVERED: the earliest time of a recovery.");
     Ok(())
 }
