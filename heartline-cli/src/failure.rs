@@ -93,9 +93,6 @@ impl From<io::Error> for Failure {
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Failure {
-        match error.io_error_kind() {
-            Some(io::ErrorKind::BrokenPipe) => Failure::OutputClosed,
-            _ => Failure::Failed(chain(&error)),
-        }
+        Failure::Failed(chain(&error))
     }
 }

@@ -49,10 +49,7 @@ impl Output {
 
     /// Prints one of many documents on one line.
     pub(crate) fn json_line(self, value: &impl Serialize) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, value)?;
-        writeln!(out)?;
-        Ok(out.flush()?)
+        self.verbatim(serde_json::to_string(value)?)
     }
 
     /// Prints a line for people.
