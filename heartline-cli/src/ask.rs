@@ -13,13 +13,6 @@ pub(crate) struct Consent {
     pub(crate) is_production: bool,
 }
 
-impl Consent {
-    /// Whether a person will be asked.
-    pub(crate) fn asks(&self) -> bool {
-        !self.yes
-    }
-}
-
 /// Returns if `--yes` or the person at the terminal confirms. In production the person types the word `production`.
 ///
 /// # Errors

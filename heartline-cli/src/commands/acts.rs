@@ -45,14 +45,9 @@ impl Chosen {
         }
     }
 
-    /// As [`bound`](Self::bound), for acts on named jobs that need a confirmation in production only.
-    pub(super) async fn bound_in_production(&self, session: &Session, act: &mut BulkAction) -> Result<String, Failure> {
-        if session.consent.is_production { self.bound(session, act).await } else { Ok(String::new()) }
-    }
-
     /// If the person will be asked, limits an act on named jobs to their present states. Returns the states, for the question.
     pub(super) async fn bound(&self, session: &Session, act: &mut BulkAction) -> Result<String, Failure> {
-        if self.state.is_some() || !session.consent.asks() {
+        if self.state.is_some() || session.consent.yes {
             return Ok(String::new());
         }
         let states = act.pin().await?.into_iter().map(|(state, count)| match state {
@@ -125,6 +120,20 @@ pub(super) fn confirm_filter(
         }
         None => Ok(()),
     }
+}
+
+/// Asks before an act on the chosen jobs as [`confirm_filter`] does, and runs it. The words are its verb, its participle, and what the
+/// question adds.
+pub(super) async fn decide(
+    session: &Session,
+    jobs: &Selected,
+    (chosen, act): (&Chosen, BulkAction),
+    (verb, done, more): (&str, &str, &str),
+) -> Result<(), Failure> {
+    let mut act = chosen.decided(act);
+    let states = if session.consent.is_production { chosen.bound(session, &mut act).await? } else { String::new() };
+    confirm_filter(session, jobs, verb, (chosen, &format!("{states}{more}")))?;
+    run(session, act, done, chosen.count).await
 }
 
 /// Refuses a state in which the act is impossible.

@@ -33,28 +33,22 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             let chosen = acts::chosen(session, &jobs).await?;
             let by = format!("cancelled by {}", session.by);
             let reason = reason.map_or_else(|| by.clone(), |reason| format!("{reason} ({by})"));
-            let mut act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
-            let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "cancel", (&chosen, &states))?;
-            acts::run(session, act, "cancelled", chosen.count).await?;
+            let act = inspector.cancel(&jobs.task, chosen.selection.clone(), &reason);
+            acts::decide(session, &jobs, (&chosen, act), ("cancel", "cancelled", "")).await?;
             tell_of_holders(session, &jobs).await
         }
         JobsCommand::Retry(jobs) => {
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
             let chosen = acts::chosen(session, &jobs).await?;
             let poisonous = warn_of_poison(session, &jobs).await?;
-            let mut act = chosen.decided(inspector.retry(&jobs.task, chosen.selection.clone()));
-            let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "run again", (&chosen, &format!("{states}{poisonous}")))?;
-            acts::run(session, act, "run again", chosen.count).await
+            let act = inspector.retry(&jobs.task, chosen.selection.clone());
+            acts::decide(session, &jobs, (&chosen, act), ("run again", "run again", &poisonous)).await
         }
         JobsCommand::RunNow(jobs) => {
             acts::can_be(&jobs, "run now", &[JobState::Delayed])?;
             let chosen = acts::chosen(session, &jobs).await?;
-            let mut act = chosen.decided(inspector.run_now(&jobs.task, chosen.selection.clone()));
-            let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "run at once", (&chosen, &states))?;
-            acts::run(session, act, "run now", chosen.count).await
+            let act = inspector.run_now(&jobs.task, chosen.selection.clone());
+            acts::decide(session, &jobs, (&chosen, act), ("run at once", "run now", "")).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
         JobsCommand::Result(OfJob { task, id }) => {
