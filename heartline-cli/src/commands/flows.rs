@@ -7,7 +7,7 @@ use heartline::inspect::text::{exact, many, quoted, relative, shown, span};
 use heartline::{Error, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde_json::json;
 
-use super::{health, near, when};
+use super::{health, unknown, when};
 use crate::args::{FlowsCommand, InstanceNamed};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
@@ -245,15 +245,7 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     {
         return Err(Failure::Failed(format!("{}: {}", shown(&lost.to_string()), shown(&lost.hint()))));
     }
-    Err(Failure::wrong(match (near(&names, &workflow), names.is_empty()) {
-        (Some(near), _) => format!("there is no workflow {workflow}; did you mean {near}?"),
-        (None, true) => {
-            format!("there is no workflow {workflow}, and no other under this prefix; check --prefix and --redis")
-        }
-        (None, false) => {
-            format!("there is no workflow {workflow}; `heartline flows summary` lists all")
-        }
-    }))
+    Err(unknown("workflow", &workflow, &names, "heartline flows summary"))
 }
 
 /// Runs an action on an instance in one of the states `from`, and prints its new state. With `to`, fails if it is stopping instead.

@@ -167,11 +167,18 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
             return Err(Failure::Failed(format!("the task {task} is unknown: {diagnosis}")));
         }
     }
-    Err(Failure::wrong(match (near(&names, task), names.is_empty()) {
-        (Some(near), _) => format!("there is no task {task}; did you mean {near}?"),
-        (None, true) => format!("there is no task {task}, and no other under this prefix; check --prefix and --redis"),
-        (None, false) => format!("there is no task {task}; `heartline tasks` lists all"),
-    }))
+    Err(unknown("task", task, &names, "heartline tasks"))
+}
+
+/// The error of an unknown name, with a similar known one, or the command that lists all.
+fn unknown(kind: &str, name: &str, names: &[String], lists: &str) -> Failure {
+    Failure::wrong(match (near(names, name), names.is_empty()) {
+        (Some(near), _) => format!("there is no {kind} {name}; did you mean {near}?"),
+        (None, true) => {
+            format!("there is no {kind} {name}, and no other under this prefix; check --prefix and --redis")
+        }
+        (None, false) => format!("there is no {kind} {name}; `{lists}` lists all"),
+    })
 }
 
 /// Refuses an unknown job: most likely its id is mistyped.
