@@ -50,37 +50,14 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         let is_sound = rows.iter().all(|row| row.task.fault.is_none());
         return ended(is_sound, session.out.json(&rows));
     }
-    const COLUMNS: [&str; 14] = [
-        "TASK",
-        "WAITING",
-        "DELAYED",
-        "CLAIMED",
-        "RUNNING",
-        "FINALIZING",
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "OLDEST",
-        "IN/S",
-        "OUT/S",
-        "WORKERS",
-        "SLOTS",
-    ];
+    let states = STATES.map(|state| state.as_str().to_uppercase());
+    let states = states.iter().map(String::as_str);
+    let columns = ["TASK"].into_iter().chain(states).chain(["OLDEST", "IN/S", "OUT/S", "WORKERS", "SLOTS"]);
     let cells = |row: &Row| {
         let (task, counts) = (&row.task, &row.task.counts);
         let name = if task.paused.is_some() { format!("{} (paused)", shown(&task.task)) } else { shown(&task.task) };
         let mut cells = vec![name];
-        let states = [
-            counts.waiting,
-            counts.delayed,
-            counts.claimed,
-            counts.running,
-            counts.finalizing,
-            counts.completed,
-            counts.failed,
-            counts.cancelled,
-        ];
-        cells.extend(states.map(|jobs| jobs.to_string()));
+        cells.extend(STATES.map(|state| counts.count(state).to_string()));
         cells.push(task.next_waiting_age.map_or_else(|| "-".to_owned(), span));
         let rates = row.rates.map(|rates| [rates.dispatched, rates.ended]);
         cells.extend(rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(rate_of)));
@@ -90,7 +67,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     };
     session.out.hint(&session.place);
     let (damaged, sound): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.task.fault.is_some());
-    session.out.table(&COLUMNS, sound.into_iter().map(cells).collect())?;
+    session.out.table(&columns.collect::<Vec<_>>(), sound.into_iter().map(cells).collect())?;
     for row in &damaged {
         let fault = row.task.fault.as_deref().unwrap_or_default();
         say!("error: {} cannot be read: {}", shown(&row.task.task), shown(fault));
