@@ -24,19 +24,15 @@ const LONGEST: Duration = Duration::from_secs(90);
 /// How long calls are repeated while a primary is away.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-struct Tasks {
+pub(super) struct Tasks {
     index: TaskRef<String, Counted>,
     poison: TaskRef<(), ()>,
     patient: TaskRef<(), ()>,
 }
 
-/// Declares the tasks, for the demo and for its workers.
-pub(super) fn declare(app: &App) -> Result<(), Failure> {
-    Tasks::of(app).map(drop)
-}
-
 impl Tasks {
-    fn of(app: &App) -> Result<Tasks, Failure> {
+    /// Declares the tasks, for the demo and for its workers.
+    pub(super) fn of(app: &App) -> Result<Tasks, Failure> {
         // Each stall of the poison job also counts for the jobs next to it, which must not fail before it.
         let stall = StallOptions::new().interval(INTERVAL).max_count(10);
         let options = TaskOptions::new()
@@ -97,11 +93,6 @@ impl Index<'_> {
         Ok(Index { app, tasks: Tasks::of(app)?, servers, crew, paths })
     }
 
-    /// One pass, after which the workers are stopped.
-    pub(super) async fn run_once(&mut self, out: Output) -> Result<(), Failure> {
-        self.pass(true, out).await
-    }
-
     /// Pass after pass, until one loses a job.
     pub(super) async fn run_forever(&mut self, out: Output) -> Result<(), Failure> {
         loop {
@@ -109,9 +100,11 @@ impl Index<'_> {
         }
     }
 
+    /// One pass; after the last one the workers are stopped.
+    ///
     /// # Errors
     /// A failure if a job was lost, recorded twice, or ended in the wrong state.
-    async fn pass(&mut self, is_last: bool, out: Output) -> Result<(), Failure> {
+    pub(super) async fn pass(&mut self, is_last: bool, out: Output) -> Result<(), Failure> {
         let tally = Arc::new(Tally::new(self.paths.len() + 2));
         let (followed, started) = (self.app.events(), self.app.events());
         let follow = tokio::spawn(follow(followed, Arc::clone(&tally), Arc::clone(self.crew)));

@@ -75,7 +75,7 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
             ended = index.run_forever(out) => ended,
         }
     } else {
-        until_signal(index.run_once(out)).await
+        until_signal(index.pass(true, out)).await
     };
     tend.abort();
     ended
@@ -110,7 +110,7 @@ pub(crate) async fn work(global: &Global, is_workflow: bool) -> Result<(), Failu
     if is_workflow {
         workflows::declare(&app, &target.prefix)?;
     } else {
-        index::declare(&app)?;
+        index::Tasks::of(&app)?;
     }
     let worker = app.worker().spawn();
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_to_end(&mut Vec::new())).await;
