@@ -48,7 +48,6 @@ pub(crate) fn token_of(serving: &Serving) -> Result<Option<Token>, Failure> {
 }
 
 /// Checks host and token of the exporter's requests.
-#[derive(Debug)]
 struct Guard {
     hosts: Vec<String>,
     token: Option<Token>,
