@@ -1,7 +1,5 @@
 //! `status` and `health`: whether jobs are processed, and if not, why.
 
-use std::fmt::Write as _;
-
 use heartline::inspect::text::{many, shown};
 use heartline::{Diagnosis, FleetReport, TaskReport, WorkerReport, WorkerState};
 
@@ -95,17 +93,10 @@ fn print_status(
 fn most_failed(tasks: &[TaskReport]) -> String {
     let mut failed: Vec<&TaskReport> = tasks.iter().filter(|task| task.counts.failed > 0).collect();
     failed.sort_by_key(|task| std::cmp::Reverse(task.counts.failed));
-    let mut text = String::new();
-    for (at, task) in failed.iter().take(NAMED).enumerate() {
-        let _ = write!(text, "{} {} {}", if at == 0 { " (" } else { "," }, shown(&task.task), task.counts.failed);
-    }
-    if failed.len() > NAMED {
-        text.push_str(", …");
-    }
-    if !failed.is_empty() {
-        text.push(')');
-    }
-    text.replacen("( ", "(", 1)
+    let named = failed.iter().take(NAMED).map(|task| format!("{} {}", shown(&task.task), task.counts.failed));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = if failed.len() > NAMED { ", …" } else { "" };
+    if failed.is_empty() { String::new() } else { format!(" ({named}{more})") }
 }
 
 /// Prints what is wrong, with what to do about it.

@@ -147,22 +147,15 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
 
 /// Whether jobs are processed, and nothing else: a probe may not be allowed to see names.
 async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
-    let fleet = match exporter.seen(&head).await.0 {
-        Seen::Fleet(fleet) => fleet,
+    let what = match exporter.seen(&head).await.0 {
+        Seen::Fleet(fleet) => match fleet.diagnoses().iter().filter(|diagnosis| diagnosis.is_risk()).count() {
+            0 => return "healthy\n".into_response(),
+            risks => format!("{}; `heartline health` lists them\n", many(risks as u64, "risk")),
+        },
         Seen::Unreachable | Seen::Unreadable => {
-            let what = "redis is unreachable or unreadable; see the log of the exporter\n";
-            return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+            "redis is unreachable or unreadable; see the log of the exporter\n".to_owned()
         }
-        Seen::Late => {
-            let what = "redis did not answer within the timeout of this request\n";
-            return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
-        }
+        Seen::Late => "redis did not answer within the timeout of this request\n".to_owned(),
     };
-    match fleet.diagnoses().iter().filter(|diagnosis| diagnosis.is_risk()).count() {
-        0 => "healthy\n".into_response(),
-        risks => {
-            let text = format!("{}; `heartline health` lists them\n", many(risks as u64, "risk"));
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }
-    }
+    (StatusCode::SERVICE_UNAVAILABLE, what).into_response()
 }
