@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
 -- Uses     now shrink_first events dropped wake types may terminal columns nodes finish since back_to_wait tombstones
--- Uses     count object faults
+-- Uses     count object faults unlock
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -44,7 +44,6 @@
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
-keys.columns = columns
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
@@ -52,7 +51,11 @@ end
 
 expect_types(lists, {}, columns, { finalizing, outbox })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
-local faults, places = faults_of(ids, listed, began, keys)
+local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
+  completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
+  cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
+  enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed,
   unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
@@ -60,15 +63,11 @@ shrink_first('HDEL', cancelling)
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- The time of the end is unknown: it must not look like a recent one.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
--- Removes a job from all keys about held jobs.
-local function unlock(id)
-  for _, hash in ipairs({ locks, cancelling, claimed }) do redis.call('HDEL', hash, id) end
-  for _, set in ipairs({ active, candidates }) do redis.call('SREM', set, id) end
-end
+local held, watched = { locks, cancelling, claimed }, { active, candidates }
 local mends = {
   no_payload = function(id)
     for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end
-    unlock(id)
+    unlock(held, watched, id)
     remove_columns(columns, { id })
     removed[#removed + 1] = id
   end,
@@ -76,13 +75,13 @@ local mends = {
     local has_ended = place.completed or place.failed or place.cancelled
     if place.completed then redis.call('ZREM', failed, id) end
     if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
-    if has_ended then unlock(id) end
+    if has_ended then unlock(held, watched, id) end
     redis.call('ZREM', delayed, id)
     if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
   unplaced = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
   ended_unplaced = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
-  unlocked = unlock,
+  unlocked = function(id) unlock(held, watched, id) end,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,

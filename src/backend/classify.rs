@@ -138,7 +138,7 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
 /// quotes. Inside a script, the server does not name it.
 fn missing_command(script: &str, text: &str) -> Option<String> {
     if text.contains("nknown Redis command") || text.contains("Invalid command passed to redis.acl_check_cmd") {
-        return Some(format!("TIME or RENAME, or lacks another command that the script {script} calls"));
+        return Some(format!("TIME, no RENAME, or no other command that the script {script} calls"));
     }
     let (_, rest) = text.split_once("unknown command ")?;
     rest.split(['\'', '`', '"']).find(|word| !word.is_empty()).map(str::to_owned)

@@ -29,10 +29,10 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure faults
-    fields filled finish flow flow_events flow_remove flow_reply flow_step grace held hooks interval may named nodes now
-    object page parked place replay reported_outcomes resolve shrink_first since spare states stored_outcomes terminal
-    tombstones totals types wake
+    around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure
+    faults fields filled finish flow flow_events flow_remove flow_reply flow_step grace held hooks interval may
+    named nodes now object page parked place replay reported_outcomes resolve shrink_first since spare states
+    stored_outcomes terminal tombstones totals types unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.
