@@ -54,6 +54,14 @@ async fn a_stalled_job_is_requeued_at_the_front_and_counted() {
 }
 
 #[tokio::test]
+async fn recovered_jobs_wait_in_the_order_of_their_claims() {
+    let mut task = epoch_five().await;
+    task.write("runs w: b=8, c=9, a=7; snapshot; waits z").await;
+    task.ok("sweep", ARGS).await;
+    assert_keys!(task, "wait a b c z");
+}
+
+#[tokio::test]
 async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
     for max in 0..=3_u64 {
         let mut task = epoch_five().await;

@@ -161,6 +161,15 @@ async fn a_node_whose_job_was_lost_is_cancelled_despite_an_older_job() {
 }
 
 #[tokio::test]
+async fn a_node_whose_job_is_gone_is_cancelled_at_once() {
+    let (world, flow, _) = World::with_flow().await;
+    let handle = flow.start(single("only", "value 1")).id("nightly").await.unwrap();
+    let mut conn = world.redis.conn().await;
+    let () = conn.del(&[world.task_key("payload"), world.task_key("wait")]).await.unwrap();
+    assert_eq!(handle.cancel("enough").await.unwrap(), WorkflowState::Cancelled);
+}
+
+#[tokio::test]
 async fn a_job_whose_end_is_still_in_the_outbox_does_not_run_again() {
     let (world, flow, _) = World::with_flow().await;
     let handle = flow.start(single("only", "value 1")).id("nightly").await.unwrap();

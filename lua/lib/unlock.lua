@@ -1,0 +1,5 @@
+-- Removes a job from all keys about held jobs.
+local function unlock(hashes, sets, id)
+  for _, hash in ipairs(hashes) do redis.call('HDEL', hash, id) end
+  for _, set in ipairs(sets) do redis.call('SREM', set, id) end
+end
