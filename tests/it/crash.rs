@@ -478,7 +478,7 @@ async fn a_zombie_learns_of_its_loss_and_its_results_are_refused() {
     let events: Vec<(String, Vec<String>)> = test.run("XRANGE", "events", &["-", "+"]).await;
     for (_, fields) in &events[before.1 as usize..] {
         let names: Vec<&str> = fields.chunks(2).map(|field| field[0].as_str()).collect();
-        assert_eq!(names, ["total", "worker", "refused"], "{fields:?}");
+        assert_eq!(names, ["total", "worker", "outcome_rejected"], "{fields:?}");
     }
     // The zombie works like any other worker again.
     heir.kill();
