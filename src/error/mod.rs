@@ -259,7 +259,20 @@ impl Error {
             | Error::NotReplicated { .. }
             | Error::WorkflowBusy { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
-            _ => false,
+            Error::Config(_)
+            | Error::Unsupported { .. }
+            | Error::TooLarge { .. }
+            | Error::JobNotFound { .. }
+            | Error::ResultGone { .. }
+            | Error::JobFailed(_)
+            | Error::JobCancelled { .. }
+            | Error::WorkflowNotFound { .. }
+            | Error::WorkflowFailed { .. }
+            | Error::WorkflowCancelled { .. }
+            | Error::Denied { .. }
+            | Error::Codec { .. }
+            | Error::Server { .. }
+            | Error::Closed => false,
         }
     }
 
