@@ -44,12 +44,14 @@ impl JobId {
     /// [`ConfigErrors`] if the text is not 1 to 128 bytes of printable ASCII without space and braces. An id that begins with `~` may have
     /// 350.
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
-        let (most, fix) = match text.starts_with(MARK) {
-            true => (350, "copy the id as it is shown"),
-            false => (128, "use an id like \"export-7\", or a hash of the longer key"),
+        let (most, rule, fix) = if text.starts_with(MARK) {
+            let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
+            (350, rule, "copy the id as it is shown")
+        } else {
+            let rule = "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'";
+            (128, rule, "use an id like \"export-7\", or a hash of the longer key")
         };
-        let rule = format!("must be 1 to {most} bytes of printable ASCII without space, '{{' and '}}'");
-        config_error::text("id", text, most, is_allowed, &rule, fix)?;
+        config_error::text("id", text, most, is_allowed, rule, fix)?;
         Ok(JobId(text.into()))
     }
 
