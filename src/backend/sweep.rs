@@ -182,7 +182,7 @@ impl TakeBack {
         conn: &mut impl Connection,
         keys: &TaskKeys,
         worker: &str,
-        word: TakeReason<'_>,
+        reason: TakeReason<'_>,
         dead: &[String],
     ) -> Result<bool> {
         if !self.is_closed {
@@ -191,7 +191,7 @@ impl TakeBack {
         }
         let mut call = scripts::RECONCILE.on(keys);
         call.arg(worker);
-        match word {
+        match reason {
             TakeReason::Proof => call.arg("worker_restarted").arg(""),
             TakeReason::Replaced => call.arg("replaced").arg(""),
             TakeReason::Person(by) => call.arg("manual").arg(by),

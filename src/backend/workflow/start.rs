@@ -112,14 +112,14 @@ pub(crate) async fn start(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     instance: &NewInstance<'_>,
-    comes: StartContent<'_>,
+    content: StartContent<'_>,
 ) -> Result<Started> {
     let NewInstance { id, shape, inputs, delay, deadline } = instance;
-    let staged = match comes {
+    let staged = match content {
         StartContent::Parts { nonce, parts, .. } => format!("{nonce} {parts}"),
         _ => "-".to_owned(),
     };
-    let records = match comes {
+    let records = match content {
         StartContent::InstanceAndShape => &*shape.records,
         // The last record marks the shape as complete.
         StartContent::Parts { is_new: true, .. } => &shape.records[shape.records.len().saturating_sub(1)..],
