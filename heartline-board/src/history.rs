@@ -11,7 +11,7 @@ pub(crate) struct History {
     pub(crate) stalls: Vec<StallReport>,
 }
 
-/// The place of a job. Every event of the job, except progress, changes one of these values.
+/// The place of a job. Every event of the job changes one of these values, except progress and rejected outcomes.
 pub(crate) type Place = (JobState, u32, u32, u32, Option<u64>, Option<SystemTime>, Option<String>);
 
 pub(crate) fn place_of(job: &JobReport) -> Place {

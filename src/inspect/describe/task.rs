@@ -6,7 +6,7 @@ use super::super::tasks::{PartitionReport, TaskReport};
 use super::super::text::{shown, span};
 use crate::options::validate::task_name;
 
-/// Whether every live worker should have sent its heartbeats since the last snapshot by now.
+/// Whether by now every live worker should have sent a heartbeat since the last snapshot.
 #[must_use]
 pub fn is_overdue(task: &TaskReport) -> bool {
     task.parts.iter().filter_map(|part| part.heard_by()).all(|by| by < task.as_of)

@@ -158,7 +158,7 @@ pub(super) fn of_holders(task: &TaskReport, report: &HolderReport, workers: &[Wo
         }
     }
     lost.sort_by(|(one, _), (other, _)| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
-    // A line about one more worker would take as much space as the worker.
+    // A line that counts one more worker would be as long as the line about that worker.
     let rest = if lost.len() > REPORTED + 1 { lost.split_off(REPORTED) } else { Vec::new() };
     let own = |(holder, known): &(&Holder, Option<&WorkerReport>)| held_by_lost(task, holder, *known, report.is_whole);
     let mut found: Vec<Diagnosis> = lost.iter().map(own).collect();

@@ -116,7 +116,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Whether this worker, which is not live, runs but cannot update its presence: it has claimed jobs of the task since its last one.
+    /// Whether this worker, which is not live, runs but cannot update its presence: it claimed jobs of the task after its last presence.
     pub async fn diagnose_mute_holder(&self, task: &str, worker: &WorkerReport) -> Result<Option<Diagnosis>, Error> {
         let now = self.now().await;
         let holders = self.lock_holders(task).await?.holders;

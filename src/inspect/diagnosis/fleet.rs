@@ -161,7 +161,7 @@ impl Inspector {
         Ok((stalls, false))
     }
 
-    /// The names of the tasks. None if the cluster node of their list does not answer.
+    /// The names of the tasks. Empty if the cluster node of their list does not answer.
     pub async fn listed_task_names(&self) -> Result<Vec<String>, Error> {
         match self.task_names().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.tasks.is_some(), Err(e)),
@@ -169,7 +169,7 @@ impl Inspector {
         }
     }
 
-    /// Every worker. None if the cluster node of their list does not answer.
+    /// Every worker. Empty if the cluster node of their list does not answer.
     pub async fn listed_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         match self.workers().await {
             Err(e) if e.is_retryable() => unless_away(self.unreachable_lists().await?.workers.is_some(), Err(e)),
