@@ -410,6 +410,14 @@ async fn a_cancel_of_a_job_with_a_stored_outcome_is_dropped() {
 }
 
 #[tokio::test]
+async fn settle_expires_nothing_if_finalizing_has_another_type() {
+    let mut task = hooked(&[]).await;
+    task.write("waits a; expiresAt a=1; expires a=1").await;
+    task.make_foreign("finalizing").await;
+    assert_eq!(task.refused("settle", "1 w 1000 '5 hooks' 0 0").await, "WRONGTYPE");
+}
+
+#[tokio::test]
 async fn a_job_whose_hook_cannot_run_does_not_block_others() {
     let mut task = due("completed 0 0 1500").await;
     task.write("payload held=1, none=1; outcome held=completed 0 0 1, lost=completed 0 0 1; locks held=v:3").await;

@@ -297,3 +297,13 @@ async fn without_their_total_tombstones_are_skipped_too() {
     assert_eq!(claim(&mut task, 1, 9).await, "first b");
     assert_keys!(task, "no wait");
 }
+
+#[tokio::test]
+async fn a_call_with_a_key_of_another_type_removes_no_tombstones() {
+    for key in ["tombstones", "wait", "wait:high", "locks", "enqueuedAt", "payload"] {
+        let mut task = Task::with("waits first a b; payload due=1; delayed due=1").await;
+        cancel(&mut task, "a").await;
+        task.make_foreign(key).await;
+        assert_eq!(task.refused("settle", "1 w 1000 9 0 0").await, "WRONGTYPE", "{key}");
+    }
+}
