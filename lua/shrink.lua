@@ -9,8 +9,8 @@ local left = redis.call('SCARD', candidates)
 if left == 0 or left * FEW >= redis.call('SCARD', active) then return { 'enough' } end
 -- Moves about 10,000 buckets: each lookup of a missing member moves ten. Removing a member makes the server begin with
 -- the next smaller table.
-local nobody = {}
-for index = 1, 1000 do nobody[index] = '' end
+local missing = {}
+for index = 1, 1000 do missing[index] = '' end
 redis.pcall('SADD', candidates, '')
-redis.call('SREM', candidates, unpack(nobody))
+redis.call('SREM', candidates, unpack(missing))
 return { 'shrunk' }
