@@ -613,8 +613,8 @@ pub fn timeless(held: &str) -> String {
         rest = more;
         if digits.len() == 13 && digits.starts_with('1') {
             out.push_str("NOW");
-            if let Some(behind) = rest.strip_prefix('-') {
-                rest = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+            if let Some(after) = rest.strip_prefix('-') {
+                rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
             }
         } else {
             out.push_str(digits);

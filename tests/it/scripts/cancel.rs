@@ -97,7 +97,7 @@ async fn a_terminal_job_returns_its_state_and_a_missing_one_unknown() {
     for place in ["completed", "failed", "cancelled"] {
         task.write(&format!("{place} {place}=1; payload {place}=1")).await;
     }
-    let told = task.unchanged("cancel", "why channel - completed - nobody - failed - cancelled -").await;
+    let told = task.unchanged("cancel", "why channel - completed - absent - failed - cancelled -").await;
     assert_eq!(told, "[told completed unknown failed cancelled]");
 }
 
@@ -105,7 +105,7 @@ async fn a_terminal_job_returns_its_state_and_a_missing_one_unknown() {
 async fn many_jobs_are_returned_in_order_and_share_one_event() {
     let mut task = Task::with("waits first w-1 w-2; runs w: run=7; payload late=1, old=1; delayed late=9e12").await;
     task.write("completed old=1").await;
-    let jobs = ["w-2", "", "run", "", "nobody", "", "late", "", "old", "", "w-1", ""];
+    let jobs = ["w-2", "", "run", "", "absent", "", "late", "", "old", "", "w-1", ""];
     let args = [&["why", "channel", "anna"], &jobs[..]].concat();
     assert_eq!(task.ok("cancel", &args).await, "[told ended requested unknown ended completed ended]");
     assert_rest!(
@@ -124,7 +124,7 @@ async fn a_job_with_another_stamp_returns_changed() {
     for (id, stamp) in [("running", "w:8"), ("delayed", "9000000000001"), ("waiting", "w:7")] {
         assert_eq!(task.unchanged("cancel", &["why", "channel", "", id, stamp]).await, "[told changed]", "{id}");
     }
-    assert_eq!(task.unchanged("cancel", "why channel - nobody 5").await, "[told unknown]");
+    assert_eq!(task.unchanged("cancel", "why channel - absent 5").await, "[told unknown]");
     assert_eq!(task.ok("cancel", "why channel - running w:7 delayed 9000000000000").await, "[told requested ended]");
 }
 

@@ -211,15 +211,15 @@ async fn cancel_declares_its_keys() {
         task.write("wait:high high; delayed delayed=9e15; completed completed=1").await;
         columns(&mut task, &["waiting", "high", "delayed"]).await;
         let channel = task.key("cancel");
-        task.write("waits first behind").await;
+        task.write("waits first after").await;
         for (jobs, told) in [
             ("anna waiting - high - delayed - running - completed -", "ended ended ended requested completed"),
-            ("- nobody - running w:9", "unknown changed"),
-            ("- behind -", "ended"),
+            ("- absent - running w:9", "unknown changed"),
+            ("- after -", "ended"),
         ] {
             assert_eq!(task.ok("cancel", &format!("why {channel} {jobs}")).await, format!("[told {told}]"));
         }
-        assert_keys!(task, "tombstones behind=1");
+        assert_keys!(task, "tombstones after=1");
     }
 }
 
@@ -240,11 +240,11 @@ async fn every_state(task: &mut Task) {
 async fn retry_remove_and_run_now_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    let retried = task.ok("retry", "anna failed - cancelled - again - waiting - running - nobody - failed 4").await;
+    let retried = task.ok("retry", "anna failed - cancelled - again - waiting - running - absent - failed 4").await;
     assert_eq!(retried, "[told retried retried retried waiting running unknown changed]");
     assert_eq!(task.ok("run_now", "anna delayed - waiting -").await, "[told promoted waiting]");
     assert_keys!(task, "wait:high failed; wait:low delayed; wait first waiting gone again cancelled again");
-    let removed = task.ok("remove", "anna waiting - completed - failed - delayed - running - nobody -").await;
+    let removed = task.ok("remove", "anna waiting - completed - failed - delayed - running - absent -").await;
     assert_eq!(removed, "[told removed removed removed removed running unknown]");
     assert_text!(task.ok("settle", "1 w 1000 9 0 0").await, contains(" first again cancelled ["));
     assert_keys!(task, "no tombstones");
@@ -319,8 +319,8 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
         assert!(task.ok("states", place).await.starts_with(&format!("[looked '' [{place}] ")));
         assert_eq!(task.ok_at(place, "trim", &format!("w {name} 60000 200")).await, "[trimmed 1 0]");
     }
-    assert_eq!(task.ok("states", "waiting running nobody").await, "[looked '' [waiting running unknown] [0 0 0]]");
-    for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
+    assert_eq!(task.ok("states", "waiting running absent").await, "[looked '' [waiting running unknown] [0 0 0]]");
+    for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("absent", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
     assert_eq!(task.ok("counts", "").await, "[counted 1 0 0 1 0 0 0 0 0]");

@@ -25,7 +25,7 @@ async fn a_heartbeat_restores_the_missing_set_entry_of_a_lock() {
 async fn a_wrong_token_is_lost_and_writes_nothing() {
     let mut task = Task::with("meta interval=1000, ask=1000; runs w: a=7, b=8; snapshot").await;
     // Another fence, another worker, an unknown job; extended and watched ones.
-    assert_eq!(task.unchanged("extend_locks", "w 1000 2 1 a nobody b 6 9 9").await, "[beaten 0 1000 [6 9 9] [] 1 2 0]");
+    assert_eq!(task.unchanged("extend_locks", "w 1000 2 1 a absent b 6 9 9").await, "[beaten 0 1000 [6 9 9] [] 1 2 0]");
     assert_eq!(task.unchanged("extend_locks", "x 1000 1 1 a b 7 8").await, "[beaten 0 1000 [7 8] [] 1 2 0]");
 }
 

@@ -79,7 +79,7 @@ async fn late_repeated_and_outdated_ends_change_nothing() {
     task.write("instances old=2 0 3 1 d -").await;
     advance(&mut task, "a 0 1 c 7").await;
     for late in "a 0 1 c 7; a 0 1 f error; a 1 2 c 8; a 1 0 c 8; a 2 1 c pending; a 3 1 c none; a x 1 c none; \
-         old 0 1 c 7; nobody 0 1 c 7; a 0 1 c 7 old 0 1 x - nobody 0 1 c 7"
+         old 0 1 c 7; absent 0 1 c 7; a 0 1 c 7 old 0 1 x - absent 0 1 c 7"
         .split("; ")
     {
         assert_eq!(task.unchanged("flow_advance", late).await, "[advanced 0]", "{late}");

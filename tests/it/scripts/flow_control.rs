@@ -68,7 +68,7 @@ async fn an_ended_instance_returns_its_place_a_missing_one_unknown() {
     for id in ["completed", "failed", "cancelled"] {
         assert_eq!(task.unchanged("flow_control", &[id, "why"]).await, format!("[ended {id} 0]"));
     }
-    for id in ["nobody", "nowhere", "unreadable"] {
+    for id in ["absent", "nowhere", "unreadable"] {
         assert_eq!(task.unchanged("flow_control", &[id, "why"]).await, "[unknown]");
     }
 }

@@ -28,7 +28,7 @@ async fn a_node_that_is_not_open_in_this_run_may_not_begin() {
     task.write("instances unreadable=1 0 three 1 d -; no running.ended").await;
     for state in ["c", "f", "x", "s", "", "what"] {
         task.hset("nodes", &[("a/1", state)]).await;
-        let words = "a 0 1 a 0 2 a 0 0 a 1 1 a 2 1 a 3 1 nobody 0 1 unreadable 0 1 ended 0 1 a 0 1";
+        let words = "a 0 1 a 0 2 a 0 0 a 1 1 a 2 1 a 3 1 absent 0 1 unreadable 0 1 ended 0 1 a 0 1";
         let reply = task.unchanged("flow_enter", words).await;
         assert_eq!(reply, "[entered go stale stale stale stale stale stale stale stale go 0]", "{state}");
     }

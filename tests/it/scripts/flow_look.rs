@@ -32,7 +32,7 @@ async fn an_outdated_send_is_removed() {
         task.zadd("outbox", 5.0, &format!("s {id}/0/1")).await;
     }
     task.write("stopping stops=failed ; instances unreadable=1 0 3; no running.ended").await;
-    for entry in ["s a/0/2", "s a/1/1", "s a/7/1", "s nobody/0/1"] {
+    for entry in ["s a/0/2", "s a/1/1", "s a/7/1", "s absent/0/1"] {
         task.zadd("outbox", 5.0, entry).await;
     }
     let before = (task.held("instances").await, task.held("nodes").await, task.held("stopping").await);

@@ -27,7 +27,7 @@ async fn a_missing_state_is_empty_and_an_unreadable_instance_unknown() {
     let mut task = Task::running_flow(&line()).await;
     task.write("no nodes.a/1").await;
     assert_eq!(task.ok("flow_nodes", "a 0 500").await, "[nodes 1 3 o '' p 1 1]");
-    assert_eq!(task.ok("flow_nodes", "nobody 0 500").await, "[unknown]");
+    assert_eq!(task.ok("flow_nodes", "absent 0 500").await, "[unknown]");
     for count in ["three", "10001", "18446744073709551615"] {
         task.hset("shapes", &[("d@", &format!("{count} finish -"))]).await;
         assert_eq!(task.ok("flow_nodes", "a 0 500").await, "[unknown]");

@@ -83,7 +83,7 @@ async fn outdated_entries_are_removed_and_nothing_else_is_written() {
 #[tokio::test]
 async fn a_call_of_another_run_or_a_missing_instance_changes_nothing() {
     let mut task = ready().await;
-    for words in ["a 0", "a 2", "a x", "nobody 1", "a/1 1"] {
+    for words in ["a 0", "a 2", "a x", "absent 1", "a/1 1"] {
         assert_eq!(task.unchanged("flow_open", words).await, "[opened 0 0]", "{words}");
     }
 }

@@ -68,7 +68,7 @@ async fn stopping_ended_and_unknown_instances_are_left_alone() {
     {
         assert_eq!(task.unchanged("flow_pause", words).await, "[changed]", "{words}");
     }
-    for words in ["nobody 0 pause", "nobody 0 resume", "unreadable 0 pause", "unreadable 0 resume"] {
+    for words in ["absent 0 pause", "absent 0 resume", "unreadable 0 pause", "unreadable 0 resume"] {
         assert_eq!(task.unchanged("flow_pause", words).await, "[unknown]", "{words}");
     }
 }

@@ -14,11 +14,11 @@ async fn an_instance_in_no_place_is_paused_and_others_are_not_moved() {
     // A child that has ended is in no place.
     let ended = format!("{} 5 f", task.field("instances", "over/1.1").await);
     task.hset("instances", &[("over/1.1", &ended)]).await;
-    assert_eq!(task.ok("flow_place", "runs lost over lost/1.1 over/1.1 nobody").await, "[placed 2]");
+    assert_eq!(task.ok("flow_place", "runs lost over lost/1.1 over/1.1 absent").await, "[placed 2]");
     assert_keys!(task, "paused lost=NOW");
     assert!(task.score("running", "lost/1.1").await > 0.0);
     assert_keys!(task, "failed over=5");
-    assert_eq!(task.unchanged("flow_place", "runs lost over lost/1.1 over/1.1 nobody").await, "[placed 0]");
+    assert_eq!(task.unchanged("flow_place", "runs lost over lost/1.1 over/1.1 absent").await, "[placed 0]");
     // A person resumes it from there.
     assert_eq!(task.ok("flow_pause", "lost 0 resume").await, "[resumed 1]");
 }

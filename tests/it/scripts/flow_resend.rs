@@ -39,7 +39,7 @@ async fn a_node_that_is_not_open_in_this_run_is_left_alone() {
     task.write("no running.ended; instances unreadable=1 0 3, again=2 1 3 1 d -").await;
     for state in ["c", "f", "x", "s", "p 0 0", "", "what", "out"] {
         task.hset("nodes", &[("a/1", state)]).await;
-        let words = "a 1 1 a 2 1 a 9 1 a 0 2 a 0 0 ended 0 1 unreadable 0 1 again 0 1 nobody 0 1";
+        let words = "a 1 1 a 2 1 a 9 1 a 0 2 a 0 0 ended 0 1 unreadable 0 1 again 0 1 absent 0 1";
         assert_eq!(task.unchanged("flow_resend", words).await, "[resent 0]", "{state}");
     }
     assert_eq!(task.ok("flow_resend", "").await, "[resent 0]");

@@ -82,7 +82,7 @@ async fn only_failed_cancelled_or_paused_instances_are_retried() {
     let mut task = failed().await;
     // This call names no node.
     assert_eq!(unchanged!(task, retry(&mut task, "1", &[]).await), "[changed]");
-    assert_eq!(task.unchanged("flow_retry", "nobody 1 1 1 'p 0 0'").await, "[unknown]");
+    assert_eq!(task.unchanged("flow_retry", "absent 1 1 1 'p 0 0'").await, "[unknown]");
     task.write("stopping a=failed ").await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[changed]");
     task.write("instances a=1 1 0").await;

@@ -43,7 +43,7 @@ async fn an_incomplete_instance_shows_the_node_or_the_reason() {
 #[tokio::test]
 async fn an_unreadable_instance_and_one_in_no_place_are_unknown() {
     let mut task = Task::running_flow(&line()).await;
-    assert_eq!(task.ok("flow_state", "nobody").await, "[unknown]");
+    assert_eq!(task.ok("flow_state", "absent").await, "[unknown]");
     task.write("no running").await;
     assert_eq!(task.ok("flow_state", "a").await, "[state unknown 1 3 1 d - '' '' 0 0]");
     task.write("instances a=what").await;

@@ -62,7 +62,7 @@ async fn a_visit_of_a_stopped_instance_only_removes_its_entry() {
 #[tokio::test]
 async fn a_visit_without_an_entry_changes_nothing() {
     let mut task = Task::running_flow(&fan(3)).await;
-    for words in ["a 0 1", "a 0 2", "a 9 1", "nobody 0 1"] {
+    for words in ["a 0 1", "a 0 2", "a 9 1", "absent 0 1"] {
         assert_eq!(task.unchanged("flow_visit", words).await, "[visited 0]");
     }
 }

@@ -80,7 +80,7 @@ async fn busy_for(name: &str, fields: &str) -> Task {
     let mut task = if name.starts_with("flow_") { busy_workflows().await } else { busy().await };
     task.write(&format!("meta {fields}")).await;
     if fields == "deadline=passed" {
-        task.write("deadlines f-runs=5, f-over=5, f-stops=5, f-ended=5, nobody=5").await;
+        task.write("deadlines f-runs=5, f-over=5, f-stops=5, f-ended=5, absent=5").await;
     }
     task
 }
@@ -209,9 +209,9 @@ async fn actions_write_nothing_if_a_key_has_another_type() {
     for id in ["w-1", "h-1", "l-1", "d-1", "run-1"] {
         each_key("cancel", &format!("why channel anna {id} -")).await;
     }
-    each_key("cancel", "why channel anna w-1 - h-1 - l-1 - d-1 - run-1 - w-2 - nobody -").await;
+    each_key("cancel", "why channel anna w-1 - h-1 - l-1 - d-1 - run-1 - w-2 - absent -").await;
     for (name, alone) in [("retry", "old-failed"), ("remove", "w-2"), ("run_now", "d-1")] {
-        each_key(name, "anna w-2 - h-1 - d-1 - run-1 - old-failed - old-cancelled - nobody -").await;
+        each_key(name, "anna w-2 - h-1 - d-1 - run-1 - old-failed - old-cancelled - absent -").await;
         each_key(name, &format!("anna {alone} -")).await;
     }
     for (name, args) in [("pause", "anna why"), ("resume", "anna"), ("audited", "'nowhere 2'")] {
@@ -225,10 +225,10 @@ async fn reads_change_nothing_if_a_key_has_another_type() {
     for state in ["waiting", "claimed", "running", "delayed"] {
         each_key("jobs", &format!("{state} 1 - 100 -inf +inf - -")).await;
     }
-    for (name, args) in [("overview", ""), ("counts", ""), ("look", "9999999999999 w-1 1 gone 1 run-1 0 nobody 0")] {
+    for (name, args) in [("overview", ""), ("counts", ""), ("look", "9999999999999 w-1 1 gone 1 run-1 0 absent 0")] {
         each_key(name, args).await;
     }
-    let ids = "w-1 h-1 d-1 run-1 ahead-1 stalled old-completed old-failed old-cancelled nobody";
+    let ids = "w-1 h-1 d-1 run-1 ahead-1 stalled old-completed old-failed old-cancelled absent";
     each_key("states", ids).await;
     for id in ids.split(' ') {
         each_key("inspect", id).await;
@@ -241,7 +241,7 @@ async fn starts_of_workflows_write_nothing_if_a_key_has_another_type() {
     each_key("flow_start", &flow::line().start("f-runs", true)).await;
     each_key("flow_start", "new other 1 - 0 0 0 t o 0 {}").await;
     // With a delay and a deadline; and children, the last without a waiting node.
-    for id in ["timed", "f-graph/0.1", "nobody/0.1"] {
+    for id in ["timed", "f-graph/0.1", "absent/0.1"] {
         let mut args = flow::line().named("l").start(id, true);
         (args[5], args[6]) = ("60000".to_owned(), "90000".to_owned());
         each_key("flow_start", &args).await;
@@ -262,19 +262,19 @@ async fn ends_of_nodes_write_nothing_if_a_key_has_another_type() {
     for end in ends.into_iter().chain(of_children) {
         each_key("flow_advance", end).await;
     }
-    for visit in ["f-runs 2 1", "f-stops 2 1", "nobody 0 1"] {
+    for visit in ["f-runs 2 1", "f-stops 2 1", "absent 0 1"] {
         each_key("flow_visit", visit).await;
     }
-    for nodes in ["f-runs 0 1 f-paused 0 1 nobody 0 1", "f-runs 0 1 f-stops 0 1", "f-ends/0.1 0 1 f-outer/0.1 0 1"] {
+    for nodes in ["f-runs 0 1 f-paused 0 1 absent 0 1", "f-runs 0 1 f-stops 0 1", "f-ends/0.1 0 1 f-outer/0.1 0 1"] {
         each_key("flow_enter", nodes).await;
     }
     each_key("flow_resend", "f-graph 0 1 f-outer 0 1").await;
-    each_key("flow_resend", "f-runs 2 1 f-runs 0 1 f-stops 0 1 f-paused 2 1 nobody 0 1").await;
+    each_key("flow_resend", "f-runs 2 1 f-runs 0 1 f-stops 0 1 f-paused 2 1 absent 0 1").await;
 }
 
 #[tokio::test]
 async fn cancels_and_reads_of_workflows_write_nothing_on_a_wrong_type() {
-    for id in ["f-runs", "f-stops", "f-paused", "f-ended", "f-outer/0.1", "f-ends/0.1", "f-ended/0.1", "nobody"] {
+    for id in ["f-runs", "f-stops", "f-paused", "f-ended", "f-outer/0.1", "f-ends/0.1", "f-ended/0.1", "absent"] {
         each_key("flow_control", &format!("{id} why")).await;
         each_key("flow_state", id).await;
         each_key("flow_nodes", &format!("{id} 0 500")).await;
@@ -290,8 +290,8 @@ async fn workflow_maintenance_writes_nothing_on_a_wrong_type() {
         ("flow_look", "10000 200"),
         ("flow_turn", "5000 20"),
         ("flow_audit", "60000 200"),
-        ("flow_place", "f-runs f-paused f-over nobody"),
-        ("flow_put_off", "'x f-runs/1' nobody"),
+        ("flow_place", "f-runs f-paused f-over absent"),
+        ("flow_put_off", "'x f-runs/1' absent"),
         ("flow_trim", "60000 '-' 5000"),
         ("flow_trim", "9000000000000 0 5000"),
     ] {
@@ -302,13 +302,13 @@ async fn workflow_maintenance_writes_nothing_on_a_wrong_type() {
 #[tokio::test]
 async fn turns_and_new_runs_write_nothing_if_a_key_has_another_type() {
     let turns = ["f-runs 0 pause", "f-paused 0 resume", "f-over 0 resume", "f-stops 0 pause", "f-ended 0 resume"];
-    for words in turns.into_iter().chain(["nobody 0 pause"]) {
+    for words in turns.into_iter().chain(["absent 0 pause"]) {
         each_key("flow_pause", words).await;
     }
-    for words in ["f-ready 1", "f-runs 1", "f-stops 1", "nobody 1"] {
+    for words in ["f-ready 1", "f-runs 1", "f-stops 1", "absent 1"] {
         each_key("flow_open", words).await;
     }
-    for id in ["f-failed", "f-over", "f-paused", "f-runs", "nobody"] {
+    for id in ["f-failed", "f-over", "f-paused", "f-runs", "absent"] {
         for live in ["2", "'-'"] {
             each_key("flow_retry", &format!("{id} 0 {live} 0 'p 0 0' 1 'p 1 1'")).await;
         }

@@ -27,7 +27,7 @@ async fn entries_that_name_a_job_are_returned_whole_and_in_order() {
             "[4-0 [total 6 failed a panic - 9]]]]"
         )
     );
-    assert_eq!(task.unchanged("history", "nobody 0-0 + 100").await, "[read '' []]");
+    assert_eq!(task.unchanged("history", "absent 0-0 + 100").await, "[read '' []]");
 }
 
 #[tokio::test]

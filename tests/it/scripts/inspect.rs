@@ -19,7 +19,7 @@ async fn a_job_is_found_in_its_place_with_its_small_columns() {
         ("completed", "[found completed 1 '' '' '' '' '' '' '' '' '' '' '' '' '' '' 0 2 4 0]"),
         ("failed", "[found failed 1 3 '' E '' '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
         ("cancelled", "[found cancelled 1 '' '' '' '' '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
-        ("nobody", "[unknown]"),
+        ("absent", "[unknown]"),
     ] {
         assert_eq!(task.unchanged("inspect", &[id]).await, reply);
     }

@@ -130,10 +130,10 @@ async fn a_thousand_jobs_of_one_score_are_paged_exactly_once() {
         });
         let () = cmd.query_async(&mut task.conn).await.unwrap();
     }
-    task.write("failed before=1, behind=1.8e12").await;
+    task.write("failed before=1, after=1.8e12").await;
     let mut sorted = all.clone();
     sorted.sort();
-    let wanted = [vec!["before".to_owned()], sorted, vec!["behind".to_owned()]].concat();
+    let wanted = [vec!["before".to_owned()], sorted, vec!["after".to_owned()]].concat();
     let backwards: Vec<String> = wanted.iter().rev().cloned().collect();
     for look in [7, 100] {
         assert_eq!(walk(&mut task, &Ask { look, ..ask("failed") }).await.concat(), wanted);
@@ -262,7 +262,7 @@ async fn waiting_jobs_are_paged_across_the_lists_in_claim_order() {
     assert_eq!(rows[3], ["n-2", "", "2 2", "", "", "", "", "", "", "", "55", "0"]);
     for (at, row) in rows.iter().enumerate() {
         let (_, _, rest) = page(&mut task, &Ask { cursor: row[2].clone(), ..ask("waiting") }).await;
-        assert_eq!(ids(&rest), all[at + 1..], "behind {}", row[0]);
+        assert_eq!(ids(&rest), all[at + 1..], "after {}", row[0]);
     }
 }
 

@@ -203,7 +203,7 @@ async fn workflows_continue_to_their_ends() {
     }
     task.write("stopping late=failed ").await;
     task.put(&graph, "broken").await;
-    task.write("instances broken=1 0 3 1 e -; outbox s broken/0/1=5, s nobody/0/1=5; workflows w=5").await;
+    task.write("instances broken=1 0 3 1 e -; outbox s broken/0/1=5, s absent/0/1=5; workflows w=5").await;
     fill(&mut task).await;
     task.ok("flow_advance", "ends 0 1 c 7 stops 0 1 f E").await;
     assert_keys!(task, "states ends=c, o, p 1 1; place stops=failed");

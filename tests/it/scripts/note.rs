@@ -19,7 +19,7 @@ async fn the_holder_writes_both_and_only_progress_has_an_event() {
 #[tokio::test]
 async fn a_worker_that_does_not_hold_the_job_writes_nothing() {
     let mut task = task().await;
-    for (said, fence) in [("x a 7", "7"), ("w a 6", "6"), ("w nobody 7", "7")] {
+    for (said, fence) in [("x a 7", "7"), ("w a 6", "6"), ("w absent 7", "7")] {
         let reply = task.unchanged("note", &format!("{said} 1 {{1}} p p")).await;
         assert_eq!(reply, format!("[noted [{fence}]]"), "{said}");
     }

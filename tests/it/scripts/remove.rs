@@ -41,7 +41,7 @@ async fn removing_the_first_job_also_removes_the_tombstones_after_it() {
 async fn many_jobs_are_returned_in_order_and_share_one_event() {
     let mut task = Task::with("waits first w-1 w-2; runs w: run=7; payload late=1, old=1, bad=1").await;
     task.write("delayed late=9e12; completed old=1; failed bad=1").await;
-    let told = task.ok("remove", "- w-2 - run - nobody - late - old - w-1 - bad -").await;
+    let told = task.ok("remove", "- w-2 - run - absent - late - old - w-1 - bad -").await;
     assert_eq!(told, "[told removed running unknown removed removed removed removed]");
     assert_all!(
         task,
@@ -62,13 +62,13 @@ async fn a_cancelled_job_whose_entry_is_still_there_is_one_tombstone() {
 #[tokio::test]
 async fn a_held_job_is_kept_and_nothing_is_written() {
     let mut task = Task::with("runs w: a=7").await;
-    assert_eq!(task.unchanged("remove", "- a w:7 nobody -").await, "[told running unknown]");
+    assert_eq!(task.unchanged("remove", "- a w:7 absent -").await, "[told running unknown]");
 }
 
 #[tokio::test]
 async fn a_job_with_another_stamp_returns_changed() {
     let mut task = Task::with("waits waiting; runs w: running=7; payload failed=1; failed failed=5").await;
-    let told = task.unchanged("remove", "- waiting 5 running w:6 failed 6 nobody 5").await;
+    let told = task.unchanged("remove", "- waiting 5 running w:6 failed 6 absent 5").await;
     assert_eq!(told, "[told changed changed changed unknown]");
     assert_eq!(task.ok("remove", "- failed 5").await, "[told removed]");
 }

@@ -53,14 +53,14 @@ async fn leftovers_of_a_cancel_do_not_end_the_next_run() {
 async fn jobs_in_other_states_return_their_state_and_stay() {
     let mut task = Task::with("waits waiting; runs w: running=7; payload delayed=1, completed=1").await;
     task.write("delayed delayed=9e12; completed completed=1").await;
-    let told = task.unchanged("retry", "anna waiting - running - delayed - completed - nobody -").await;
+    let told = task.unchanged("retry", "anna waiting - running - delayed - completed - absent -").await;
     assert_eq!(told, "[told waiting running delayed completed unknown]");
 }
 
 #[tokio::test]
 async fn a_job_with_another_stamp_returns_changed() {
     let mut task = ended().await;
-    assert_eq!(task.unchanged("retry", "- f 4 c 7 nobody 1").await, "[told changed changed unknown]");
+    assert_eq!(task.unchanged("retry", "- f 4 c 7 absent 1").await, "[told changed changed unknown]");
     assert_eq!(task.ok("retry", "- f 5 c 7").await, "[told retried changed]");
     assert_keys!(task, "cancelled c=6");
 }

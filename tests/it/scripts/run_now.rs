@@ -30,14 +30,14 @@ async fn jobs_in_other_states_return_their_state_and_stay() {
     for place in ["completed", "failed", "cancelled"] {
         task.write(&format!("payload {place}=1; {place} {place}=1")).await;
     }
-    let told = task.unchanged("run_now", "- waiting - running - completed - failed - cancelled - nobody -").await;
+    let told = task.unchanged("run_now", "- waiting - running - completed - failed - cancelled - absent -").await;
     assert_eq!(told, "[told waiting running completed failed cancelled unknown]");
 }
 
 #[tokio::test]
 async fn a_job_with_another_stamp_returns_changed() {
     let mut task = delayed().await;
-    assert_eq!(task.unchanged("run_now", "- a 6 nobody 5 z 5").await, "[told changed unknown changed]");
+    assert_eq!(task.unchanged("run_now", "- a 6 absent 5 z 5").await, "[told changed unknown changed]");
     assert_eq!(task.ok("run_now", "- a 5 b 7").await, "[told promoted changed]");
     assert_keys!(task, "delayed b=6, h=7");
 }

@@ -278,12 +278,12 @@ async fn a_pending_cancel_takes_precedence_over_every_outcome() {
 async fn a_wrong_token_is_lost_and_only_the_refusal_is_recorded() {
     let mut task = Task::with("runs w: a=7, b=8, c=9, d=10").await;
     let before = task.rest("replies, meta, events").await;
-    let args = "1 w 1000 0 1 1 a 6 1 42 b 9 failed 1 panic E c 8 retry 1 5 E d 9 requeue 0 - - nobody 1 requeue 0 - -";
+    let args = "1 w 1000 0 1 1 a 6 1 42 b 9 failed 1 panic E c 8 retry 1 5 E d 9 requeue 0 - - absent 1 requeue 0 - -";
     assert_eq!(task.ok("settle", &args).await, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '' 0]");
     assert_rest!(task, "replies, meta, events", before);
     assert_keys!(
         task,
-        "events {outcome_rejected=a 6 completed b 9 failed c 8 retry d 9 requeue nobody 1 requeue, total=5, worker=w}"
+        "events {outcome_rejected=a 6 completed b 9 failed c 8 retry d 9 requeue absent 1 requeue, total=5, worker=w}"
     );
     assert_keys!(task, "meta events=5, fence=4000000000000000");
     // The right fences under the name of another worker.

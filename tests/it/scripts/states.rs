@@ -15,7 +15,7 @@ async fn everywhere() -> Task {
 #[tokio::test]
 async fn each_state_is_returned_in_the_order_of_the_request() {
     let mut task = everywhere().await;
-    let ids = "failed waiting nobody running claimed silent completed delayed cancelled waiting";
+    let ids = "failed waiting absent running claimed silent completed delayed cancelled waiting";
     let reply = task.unchanged("states", ids).await;
     let states = "failed waiting unknown running claimed running completed delayed cancelled waiting";
     assert_eq!(reply, format!("[looked '' [{states}] [0 0 0 0 0 0 0 0 0 0]]"));
@@ -26,8 +26,8 @@ async fn only_a_completed_job_has_the_size_of_its_result() {
     let mut task = everywhere().await;
     task.write("completed valued=2").await;
     let large = "x".repeat(3 << 20);
-    task.hset("result", &[("valued", &large), ("failed", "1"), ("waiting", "1"), ("nobody", "1")]).await;
-    let reply = task.ok("states", "failed valued waiting completed nobody").await;
+    task.hset("result", &[("valued", &large), ("failed", "1"), ("waiting", "1"), ("absent", "1")]).await;
+    let reply = task.ok("states", "failed valued waiting completed absent").await;
     assert_eq!(reply, "[looked '' [failed completed waiting completed unknown] [0 3145728 0 0 0]]");
 }
 

@@ -304,7 +304,7 @@ async fn a_person_recovers_named_candidates_whatever_their_count() {
     let mut task = epoch_five().await;
     task.write("runs w: a=7, b=8, c=9; snapshot; stalledCount a=4, b=4").await;
     // One id is not a candidate, and `a` is named twice.
-    let args = "v 0 5 1000 0 200 recover anna a nobody a";
+    let args = "v 0 5 1000 0 200 recover anna a absent a";
     assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 2 [a 5 recovered w 7]]");
     assert_keys!(task, "wait a; candidates b c; stalledCount a=5, b=4");
     let watched = "watched=5 1000 1000 - 0, worker=v";
