@@ -44,7 +44,7 @@ use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::{TaskRuntime, log_declared_again};
 use crate::stall::witness::DetectorReset;
 
-/// How often retention and presence run.
+/// How often the keeper does its housekeeping and announces the worker.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// How long a task waits for a connection that another task is making.

@@ -16,7 +16,7 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::workflow_queue::Notice;
 use crate::worker::runner::{self, Own};
 
-/// How long the worker that took the marker has time to claim. Then the worker with the spare marker checks.
+/// How long the worker that took the marker has to claim before the worker with the spare marker checks.
 const SPARE_LOOK: Duration = Duration::from_millis(500);
 
 /// After this many requeues in a row, the driver warns that the job never begins.

@@ -141,7 +141,7 @@ impl WorkflowProgress {
         stepped
     }
 
-    /// Reports ended nodes, clears the outboxes of their tasks, and sends the nodes that opened.
+    /// Reports ended nodes, removes them from the outboxes of their tasks, and sends the nodes that opened.
     async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
         for some in ended.chunks(ENDS) {
             let advanced = self.report(keys, some).await?;
@@ -169,7 +169,7 @@ impl WorkflowProgress {
         join_all(clears).await;
     }
 
-    /// Sends opened nodes, visits their remaining dependents, and cancels open nodes of instances that are stopping.
+    /// Sends opened nodes, visits the remaining dependents of ended nodes, and cancels open nodes of instances that are stopping.
     pub(crate) async fn take_next_steps(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
         let mut entries = VecDeque::from(advanced.entries);
