@@ -193,6 +193,7 @@ mod tests {
     use crate::options::task::TaskOptions;
     use crate::runtime::shared::WorkerShared;
     use crate::runtime::task::{Definition, TaskRuntime};
+    use crate::stall::witness::DetectorReset;
     use crate::timings::Timings;
     use crate::worker_id::WorkerId;
 
@@ -250,5 +251,13 @@ mod tests {
         let sent = ago(3);
         round.take_in(&round.parts[0].0, &answer, sent);
         assert_eq!(held.deadline(), sent.after(interval));
+    }
+
+    #[test]
+    fn a_new_primary_breaks_the_watch_without_a_connection_too() {
+        let keeper = keeper();
+        keeper.primary_changed(&[0], &[1]);
+        let last_break = keeper.watches[0].witness.lock().last_break(clock::now());
+        assert_eq!(last_break.map(|(cause, _)| cause), Some(DetectorReset::PrimaryChanged));
     }
 }
