@@ -14,7 +14,7 @@ use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Proxy, Tap, early_begins, eventually};
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("job-{at:03}")).collect()
@@ -130,19 +130,24 @@ async fn app_with_room(test: &TestTask) -> App {
     App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
 }
 
-/// Runs jobs that end at once, and returns all events up to the last end.
-async fn quick(options: TaskOptions, count: usize) -> (TestTask, Vec<Event>) {
-    let test = TestTask::new();
+/// Runs jobs that end at once. Returns all events up to the last end, and how many jobs the calls of the worker let
+/// begin early.
+async fn quick(options: TaskOptions, count: usize) -> (Vec<Event>, Vec<usize>) {
+    let test = TestTask::plain();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let settles = Tap::on(&proxy, test.sha("settle").await);
     let app = app_with_room(&test).await;
     let mut events = app.events();
-    let task = app.task(TASK, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    let task: TaskRef<String, u64> = app.task_ref(TASK).unwrap();
     let ids = ids(count);
     task.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), "x".to_owned()))).await.unwrap();
-    let worker = TestWorker::start(app.worker());
+    let own = test.app_at(&proxy.url()).await;
+    own.task(TASK, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    let worker = TestWorker::start(own.worker());
     let seen = all_of(&mut events, count).await;
     worker.stop().await;
     test.nothing_is_left_but(count).await;
-    (test, seen)
+    (seen, early_begins(&settles))
 }
 
 async fn all_of(events: &mut Subscription<Event>, count: usize) -> Vec<Event> {
@@ -173,10 +178,10 @@ fn most_running(events: &[Event]) -> usize {
 
 #[tokio::test]
 async fn short_jobs_begin_after_the_running_ones_and_run_once() {
-    let (test, events) = quick(fast().concurrency(1).prefetch(50), 2_000).await;
+    let (events, early) = quick(fast().concurrency(1).prefetch(50), 2_000).await;
     let most = most_running(&events);
     assert!((2..=51).contains(&most), "{most}");
-    drop(test);
+    assert!(!early.is_empty());
 }
 
 #[tokio::test]
@@ -189,8 +194,9 @@ async fn no_job_begins_early_if_one_stall_would_fail_it() {
     for stall in strict {
         // Long enough that a busy machine is not taken for a stall.
         let options = fast().stall(stall.interval(Duration::from_secs(5)));
-        let (_, events) = quick(options.clone().concurrency(1).prefetch(50), 500).await;
+        let (events, early) = quick(options.clone().concurrency(1).prefetch(50), 500).await;
         assert_eq!(most_running(&events), 1, "{options:?}");
+        assert_eq!(early, [0; 0], "the script would refuse it, but the worker must not ask for it: {options:?}");
         assert!(events.iter().any(|event| matches!(event, Event::Claimed { .. })), "nothing was prefetched");
     }
 }

@@ -54,6 +54,18 @@ pub fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     bytes.windows(needle.len()).position(|window| window == needle)
 }
 
+/// The words of a request.
+pub fn words(request: &[u8]) -> Vec<String> {
+    let after_line = |bytes: &[u8]| find(bytes, b"\r\n").unwrap() + 2;
+    let (mut rest, mut words) = (&request[after_line(request)..], Vec::new());
+    while !rest.is_empty() {
+        let (start, end) = (after_line(rest), frame_len(rest).unwrap());
+        words.push(String::from_utf8_lossy(&rest[start..end - 2]).into_owned());
+        rest = &rest[end..];
+    }
+    words
+}
+
 #[test]
 fn frames_end_where_the_protocol_says() {
     for frame in [
@@ -76,6 +88,11 @@ fn frames_end_where_the_protocol_says() {
             assert_eq!(frame_len(&frame.as_bytes()[..end]), None, "{frame:?} cut at {end}");
         }
     }
+}
+
+#[test]
+fn the_words_of_a_request_may_be_empty_or_contain_line_ends() {
+    assert_eq!(words(b"*3\r\n$3\r\nGET\r\n$0\r\n\r\n$4\r\na\r\nb\r\n"), ["GET", "", "a\r\nb"]);
 }
 
 #[test]

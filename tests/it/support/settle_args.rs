@@ -1,4 +1,7 @@
-//! The arguments of `settle`, which tests write in short.
+//! The arguments of `settle`: tests write them in short, and read what a worker asks for.
+
+use super::resp::words;
+use super::tap::Tap;
 
 /// The arguments of `lua/settle.lua` for these: call and sequence (`7/2`), worker, ask, `want`, `completed`, `values`,
 /// then the reports. `want` is the jobs, or `jobs begin with_slot`, then perhaps `hooks`, then perhaps `most N`;
@@ -34,4 +37,17 @@ pub fn settle_args<S: AsRef<str>>(short: &[S]) -> Vec<String> {
         begin_slots,
     ];
     words.iter().chain(reports).map(ToString::to_string).collect()
+}
+
+/// How many jobs each of these calls lets begin before they have a slot. Calls without such a job are left out.
+pub fn early_begins(settles: &Tap) -> Vec<usize> {
+    let of_call = |request: Vec<u8>| {
+        let words = words(&request);
+        // The command, the script and the number of keys come first.
+        let keys: usize = words[2].parse().unwrap();
+        let arg = |number: usize| words[2 + keys + number].parse::<usize>().unwrap_or(0);
+        // `begin` without `with_slot`, and `begins` without `begin_slots`.
+        arg(6) - arg(7) + arg(13) - arg(14)
+    };
+    settles.requests().into_iter().map(of_call).filter(|jobs| *jobs > 0).collect()
 }
