@@ -350,6 +350,28 @@ async fn the_hook_of_a_dead_worker_runs_again_and_can_detect_it() {
 }
 
 #[tokio::test]
+async fn a_hook_that_stalls_too_often_is_skipped() {
+    let (redis, test) = alone();
+    let done = Done::default();
+    let options = || fast_with(StallOptions::new().max_count(0));
+    let (line, dead) = stuck(&test, &redis, &done, options()).await;
+    let app = test.app().await;
+    let task = declare(&test, &app, options(), &done, fine);
+    let (mut stalls, mut events) = (app.on_stalled(), task.events());
+    let worker = TestWorker::start(app.worker());
+    line.refuse().await;
+    dead.abort();
+    let stall = next(&mut stalls).await;
+    assert_eq!((stall.action, stall.stalled_count), (StallAction::Completed, 1));
+    assert_eq!(task.handle("a").unwrap().result().await.unwrap(), 1);
+    assert_eq!(done.count("hook a completed 1"), 1);
+    // An event from just before the subscription may arrive too.
+    let told = events_of(&mut events, "a").await;
+    assert_eq!(told[told.len().saturating_sub(3)..], ["stalled", "hook_failed", "completed"], "{told:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_hook_runs_for_a_job_that_stalled_too_often() {
     let (redis, test) = alone();
     let done = Done::default();

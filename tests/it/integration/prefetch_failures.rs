@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
+use heartline::{App, Context, Error, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 
 use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
@@ -218,7 +218,7 @@ async fn a_cancel_reaches_a_job_that_began_and_was_withdrawn() {
         assert_eq!(handle.state().await.unwrap(), JobState::Claimed);
         let asked = Instant::now();
         handle.cancel("not wanted").await.unwrap();
-        let _ = handle.result().await;
+        assert!(matches!(handle.result().await, Err(Error::JobCancelled { .. })));
         slowest = slowest.max(asked.elapsed());
     }
     test.journal.open("gate");

@@ -231,7 +231,7 @@ async fn a_shutdown_requeues_unfinished_jobs_at_the_front_uncounted() {
                 ctx.cancelled().await;
                 log.lock().unwrap().push(ctx.heartbeat());
                 match input.as_str() {
-                    "err" => Err::<_, heartline::JobError>("gave up".into()),
+                    "err" => Err(heartline::JobError::new("gave up").fatal()),
                     "panic" => panic!("gave up"),
                     _ => Ok(()),
                 }

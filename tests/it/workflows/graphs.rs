@@ -321,7 +321,8 @@ async fn an_instance_past_its_deadline_is_stopped_and_fails() {
     let failed = tokio::time::timeout(Duration::from_secs(15), handle.result()).await.unwrap().unwrap_err();
     let Error::WorkflowFailed { node: name, failure, .. } = &failed else { panic!("{failed:?}") };
     assert_eq!((&**name, &*failure.code), ("", "timeout"));
-    assert!(failed.to_string().ends_with(" of the workflow flow failed (timeout): its deadline passed"), "{failed}");
+    let told = format!("the instance {} of the workflow flow failed (timeout): its deadline passed", handle.id());
+    assert_eq!(failed.to_string(), told);
     assert_eq!(handle.status().await.unwrap().nodes[0].state, NodeState::Cancelled);
     nothing_is_left_to_do(&world).await;
     let dump = world.redis.dump(&world.prefix).await;

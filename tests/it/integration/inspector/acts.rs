@@ -476,6 +476,18 @@ async fn a_cancel_without_a_reason_is_visible() {
 }
 
 #[tokio::test]
+async fn an_action_for_a_state_refuses_jobs_that_left_it() {
+    let (test, app, inspector) = observed().await;
+    one_of_each(&test, &app).await;
+    inspector.retry(TASK, "cancelled").await.unwrap();
+    let report = inspector.remove(TASK, ["cancelled", "failed"]).in_state(JobState::Cancelled).await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
+    assert!(report.refusals.iter().all(|refused| refused.why == RefusalReason::Changed), "{report:?}");
+    let report = inspector.remove(TASK, "cancelled").in_state(JobState::Waiting).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+}
+
+#[tokio::test]
 async fn an_action_decided_earlier_takes_a_job_only_in_its_old_state() {
     let (test, app, inspector) = observed().await;
     one_of_each(&test, &app).await;

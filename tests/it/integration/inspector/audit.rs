@@ -204,9 +204,9 @@ async fn jobs_without_payload_are_found_everywhere_and_removed() {
     assert_eq!(test.places("held").await, ["running"]);
 }
 
-/// One fault of each other kind. The tests of the scripts `look` and `mend` have all the ways into each of them.
+/// One fault of most other kinds. The tests of the scripts `look` and `mend` have all kinds, and all the ways into each.
 #[tokio::test]
-async fn each_kind_of_damage_is_found_and_repaired() {
+async fn damage_of_many_kinds_is_found_and_repaired() {
     let damage = async |test: &TestTask, _: &mut Puppet| {
         test.run::<u64>("LREM", "wait", &["0", "waits-too"]).await;
         test.run::<u64>("ZADD", "failed", &["1", "completed"]).await;

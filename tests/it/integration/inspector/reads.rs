@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use heartline::_internals::Timings;
 use heartline::{
-    App, Context, DetectorReset, Event, JobError, JobFilter, JobState, JobValues, PauseEvent, Priority,
+    App, Context, DetectorReset, Error, Event, JobError, JobFilter, JobState, JobValues, PauseEvent, Priority,
     RejectedOutcome, RetentionLimit, RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent,
     TaskReport, WorkerReport, WorkerState,
 };
@@ -1026,6 +1026,20 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
         let filter = JobFilter::new(state.parse().unwrap());
         pages(&inspector, &filter, 1).await;
     }
+}
+
+#[tokio::test]
+async fn every_read_fails_in_an_outage_and_later_ones_succeed() {
+    let redis = TestRedis::start();
+    let line = Proxy::start(redis.address()).await;
+    let inspector = App::builder().redis(line.url()).build().await.unwrap().inspector();
+    inspector.task(TASK).await.unwrap();
+    line.refuse().await;
+    let away = inspector.task(TASK).await.unwrap_err();
+    assert!(matches!(away, Error::Connect { .. }), "{away:?}");
+    assert!(inspector.tasks().await.is_err() && inspector.workers().await.is_err());
+    line.accept().await;
+    eventually("reads succeed again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
 }
 
 #[tokio::test]

@@ -69,10 +69,11 @@ async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
     let (mut dead, held) = held_by_the_dead(&test, &app, &["beats", "silent", "other"]).await;
     test.run::<u64>("HSET", "stalledCount", &["silent", "7"]).await;
     snapshot(&test, &mut dead).await;
+    app.task_ref::<String, u64>(TASK).unwrap().dispatch("gate".into()).id("waits").await.unwrap();
     let ada = inspector.clone().by("ada");
     let begun = Instant::now();
     let recovering = tokio::spawn(async move {
-        let wanted = SilentSelection::ids(["beats", "silent", "never", "no id", "silent"]);
+        let wanted = SilentSelection::ids(["beats", "silent", "waits", "never", "no id", "silent"]);
         ada.recover_running(TASK, wanted).await.unwrap()
     });
     // The job with a heartbeat during the watch stays held.
@@ -80,8 +81,9 @@ async fn a_person_recovers_silent_jobs_even_past_their_max_count() {
     assert_eq!(dead.beat(&held[..1]).await, [0; 0]);
     let report = recovering.await.unwrap();
     assert!(begun.elapsed() >= INTERVAL, "{:?}", begun.elapsed());
-    assert_eq!((report.done, report.refused, report.is_complete), (1, 3, true), "{report:?}");
+    assert_eq!((report.done, report.refused, report.is_complete), (1, 4, true), "{report:?}");
     let why = |id: &str| report.refusals.iter().find(|refused| refused.id == id).unwrap().why;
+    assert_eq!(why("waits"), RefusalReason::State(JobState::Waiting));
     assert_eq!(
         (why("beats"), why("never"), why("no id")),
         (RefusalReason::NotSilent, RefusalReason::Unknown, RefusalReason::InvalidId)

@@ -158,6 +158,15 @@ async fn a_bad_prefix_is_a_config_error() {
 }
 
 #[tokio::test]
+async fn a_task_declared_twice_is_a_config_error() {
+    let redis = TestRedis::shared();
+    let (app, _) = app(&redis, TaskOptions::new()).await;
+    app.task_ref::<(), ()>("t").unwrap();
+    app.task("t", TaskOptions::new(), idle).unwrap();
+    assert_eq!(fields(&faults(app.task("t", TaskOptions::new(), idle))), ["task"]);
+}
+
+#[tokio::test]
 async fn a_worker_of_unknown_tasks_or_none_is_a_config_error() {
     let redis = TestRedis::shared();
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
