@@ -132,7 +132,7 @@ local function decide(ids, places, terminal_places, how)
       action, count = finalize(index, id, own or crash.max)
       found.holders[id] = holder
     elseif not tokens[index] then
-      if not terminal[index] then action = corrupt(id, 'the job was running but nobody held its lock') end
+      if not terminal[index] then action = corrupt(id, 'the job was running but no worker held its lock') end
     elseif not count then
       action = corrupt(id, 'stalledCount is no number')
     elseif phase == 'claimed' and not reasons[index] and verdict ~= 'fail' then
