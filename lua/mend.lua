@@ -44,7 +44,6 @@
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
-keys.columns = columns
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
@@ -52,7 +51,11 @@ end
 
 expect_types(lists, {}, columns, { finalizing, outbox })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
-local faults, places = faults_of(ids, listed, began, keys)
+local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
+  completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
+  cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
+  enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed,
   unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
