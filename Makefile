@@ -73,10 +73,6 @@ check-board: ## Run the tests of the web board in a real browser, with Chromium 
 check-versions: ## Check with the newest and the oldest versions of the dependencies
 	scripts/versions
 
-.PHONY: check-oldest
-check-oldest: ## Check with the oldest versions of the dependencies
-	scripts/versions oldest
-
 .PHONY: check-features
 check-features: ## Check every combination of features
 	scripts/powerset
