@@ -2,7 +2,7 @@
 //! jobs are recorded, the rest is requeued uncounted, and no job waits for a sweep.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use heartline::{JobState, Observer, RunEnd, RunInfo, StopReason, TaskOptions, TaskRef, Worker};
@@ -257,20 +257,24 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     let (redis, test) = alone();
     let url = redis.url();
     let app = test.app_at(&url).await;
-    let journal = Arc::clone(&test.journal);
+    let (journal, is_over) = (Arc::clone(&test.journal), Arc::new(AtomicBool::new(false)));
+    let may_end = Arc::clone(&is_over);
     let _: TaskRef<String, u64> = app
         .task(&test.name, long(), move |ctx: heartline::Context, _: String| {
-            let journal = Arc::clone(&journal);
+            let (journal, may_end) = (Arc::clone(&journal), Arc::clone(&may_end));
             async move {
                 journal.begin(&ctx);
                 let beating = tokio::task::spawn_blocking(move || {
-                    loop {
-                        if let Err(e) = ctx.heartbeat() {
+                    let mut is_asked = false;
+                    // A thread that ended at once could complete its job before the handler is dropped.
+                    while !may_end.load(Ordering::SeqCst) {
+                        if let (false, Err(e)) = (is_asked, ctx.heartbeat()) {
                             journal.note(format!("{e:?}"));
-                            return 0;
+                            is_asked = true;
                         }
                         std::thread::sleep(Duration::from_millis(10));
                     }
+                    0
                 });
                 Ok::<_, heartline::JobError>(beating.await?)
             }
@@ -282,6 +286,7 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     eventually("all are asked to stop", PATIENCE, async || test.journal.interruptions().len() == 3).await;
     assert_eq!(test.journal.interruptions(), ["Shutdown"; 3]);
     are_handed_back(&test, &["a", "b", "c"]).await;
+    is_over.store(true, Ordering::SeqCst);
 }
 
 #[tokio::test]

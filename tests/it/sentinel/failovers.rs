@@ -96,7 +96,7 @@ async fn a_frozen_first_sentinel_delays_no_failover() {
     load.goes_on(PATIENCE).await;
     let before = trio.servers[0].port();
     trio.servers[0].kill();
-    tokio::time::timeout(DOWN_AFTER + FAILOVER * 2, trio.another_than(before)).await.unwrap();
+    trio.another_than(before).await;
     load.goes_on(RESUMES).await;
     load.accounted().await;
     trio.sentinels[0].signal("-CONT");
