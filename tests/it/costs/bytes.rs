@@ -190,7 +190,7 @@ async fn used_memory(conn: &mut MultiplexedConnection) -> f64 {
         info.contains("connected_clients:1\r\n")
     })
     .await;
-    // A server logs each call that a busy machine made slow, with its arguments.
+    // The log of slow calls keeps their arguments, and a busy machine makes many calls slow.
     let _: () = redis::cmd("SLOWLOG").arg("RESET").query_async(conn).await.unwrap();
     let info: String = redis::cmd("INFO").arg("memory").query_async(conn).await.unwrap();
     info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().parse().unwrap()

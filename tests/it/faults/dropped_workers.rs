@@ -1,8 +1,8 @@
 //! Workers whose future is dropped while they run: aborted, lost in a `select!`, or gone with their runtime. Ended
 //! jobs are recorded, the rest is requeued uncounted, and no job waits for a sweep.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use heartline::{JobState, Observer, RunEnd, RunInfo, StopReason, TaskOptions, TaskRef, Worker};
@@ -257,18 +257,19 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     let (redis, test) = alone();
     let url = redis.url();
     let app = test.app_at(&url).await;
-    let (journal, is_over) = (Arc::clone(&test.journal), Arc::new(AtomicBool::new(false)));
-    let may_end = Arc::clone(&is_over);
+    // The threads run as long as this test.
+    let running_test = Arc::new(());
+    let (journal, runs) = (Arc::clone(&test.journal), Arc::downgrade(&running_test));
     let _: TaskRef<String, u64> = app
         .task(&test.name, long(), move |ctx: heartline::Context, _: String| {
-            let (journal, may_end) = (Arc::clone(&journal), Arc::clone(&may_end));
+            let (journal, runs) = (Arc::clone(&journal), Weak::clone(&runs));
             async move {
                 journal.begin(&ctx);
                 let beating = tokio::task::spawn_blocking(move || {
                     let mut is_asked = false;
                     // A thread that ended at once could complete its job before the handler is dropped.
-                    while !may_end.load(Ordering::SeqCst) {
-                        if let (false, Err(e)) = (is_asked, ctx.heartbeat()) {
+                    while runs.strong_count() > 0 {
+                        if !is_asked && let Err(e) = ctx.heartbeat() {
                             journal.note(format!("{e:?}"));
                             is_asked = true;
                         }
@@ -286,7 +287,6 @@ async fn a_thread_that_outlives_a_dropped_worker_is_asked_to_stop() {
     eventually("all are asked to stop", PATIENCE, async || test.journal.interruptions().len() == 3).await;
     assert_eq!(test.journal.interruptions(), ["Shutdown"; 3]);
     are_handed_back(&test, &["a", "b", "c"]).await;
-    is_over.store(true, Ordering::SeqCst);
 }
 
 #[tokio::test]

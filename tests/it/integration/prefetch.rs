@@ -267,7 +267,7 @@ async fn jobs_that_began_early_are_claimed_again_after_a_long_run() {
             counts.running == 1 && counts.claimed > 0
         })
         .await;
-        // Its event comes after those of all that has happened.
+        // The event of this job comes after the events of everything before it.
         let last = task.dispatch("x".to_owned()).await.unwrap();
         ends += 1;
         loop {

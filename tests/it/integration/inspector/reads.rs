@@ -1029,7 +1029,7 @@ async fn an_invalid_name_id_cursor_or_limit_is_an_error_of_the_caller() {
 }
 
 #[tokio::test]
-async fn every_read_fails_in_an_outage_and_later_ones_succeed() {
+async fn reads_fail_in_an_outage_and_succeed_after_it() {
     let redis = TestRedis::start();
     let line = Proxy::start(redis.address()).await;
     let inspector = App::builder().redis(line.url()).build().await.unwrap().inspector();
