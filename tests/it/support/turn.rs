@@ -2,15 +2,16 @@
 //!
 //! `.cargo/config.toml` gives the test binary many threads, because most tests wait for most of their time. A test
 //! takes a turn when it first asks for a server, and keeps it until its thread ends. So a test that waits for its turn
-//! costs only a thread, and the few tests with a private cluster run two at a time next to the others.
+//! costs only a thread, and tests with private clusters run a few at a time next to the others.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Tests that use one server: four for each processor, so that none waits long for it.
+/// Tests that use one server: six for each processor, so that none waits long for it.
 static SERVERS: Gate = Gate::new();
-/// Tests that start a cluster or sentinels: six processes each.
+/// Tests that start a cluster or sentinels: two for each processor. They have six processes each, and wait for
+/// elections for most of their time.
 static CLUSTERS: Gate = Gate::new();
 
 thread_local! {
@@ -55,14 +56,17 @@ fn is_thread_of_a_test() -> bool {
     thread::current().name().is_some_and(|name| name.contains("::"))
 }
 
+fn processors() -> usize {
+    thread::available_parallelism().map_or(2, usize::from)
+}
+
 /// Waits until this test may use a server; returns at once if it has its turn.
 pub fn with_server() {
     if !is_thread_of_a_test() {
         return;
     }
-    let processors = thread::available_parallelism().map_or(2, usize::from);
     TURN.with_borrow_mut(|turn| {
-        turn.get_or_insert_with(|| Turn::take(&SERVERS, 4 * processors));
+        turn.get_or_insert_with(|| Turn::take(&SERVERS, 6 * processors()));
     });
 }
 
@@ -76,7 +80,7 @@ pub fn with_cluster() {
         let has_cluster = turn.as_ref().is_some_and(|turn| std::ptr::eq(turn.0, &CLUSTERS));
         if !has_cluster {
             drop(turn.take());
-            *turn = Some(Turn::take(&CLUSTERS, 2));
+            *turn = Some(Turn::take(&CLUSTERS, 2 * processors()));
         }
     });
 }
