@@ -159,6 +159,20 @@ async fn dispatch(jobs: TaskRef<u64, u64>, stopped: Arc<AtomicBool>) -> Vec<(Str
     acknowledged
 }
 
+/// Waits until the server at this port has at least this many client connections: those that were just cut may not be
+/// back yet.
+pub async fn connected(port: u16, least: usize) {
+    let connections = async || {
+        let mut count = 0;
+        for kind in ["normal", "pubsub"] {
+            let list = ask_port::<String>(port, &["CLIENT", "LIST", "TYPE", kind], PATIENCE).await;
+            count += list.map_or(0, |list| list.lines().filter(|line| !line.contains("cmd=client|list")).count());
+        }
+        count
+    };
+    eventually("all connections are there", PATIENCE, async || connections().await >= least).await;
+}
+
 /// Cuts every client connection to each of these servers, including subscriptions. Returns how many there were at
 /// each.
 pub async fn cut(ports: impl IntoIterator<Item = u16>) -> Vec<u64> {
