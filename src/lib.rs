@@ -119,6 +119,7 @@ mod backend;
 mod backoff;
 mod clock;
 mod config_error;
+mod crc16;
 mod credentials;
 mod enum_str;
 mod error;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::hash_slot;
 use super::keys::TaskKeys;
+use crate::crc16::crc16;
 use crate::limits::MOST_PARTITIONS;
 use crate::mutex::Mutex;
 
@@ -82,5 +82,5 @@ impl Tables {
 
 /// The partition of a job, if there are `parts` partitions.
 pub(crate) fn part_of(id: &str, parts: usize) -> usize {
-    if parts <= 1 { 0 } else { usize::from(hash_slot::crc16(id.as_bytes())) % parts }
+    if parts <= 1 { 0 } else { usize::from(crc16(id.as_bytes())) % parts }
 }

@@ -16,6 +16,7 @@ const ORDER: [&[&str]; 16] = [
         "mutex",
         "plural",
         "config_error",
+        "crc16",
         "enum_str",
         "worker_id",
         "credentials",
