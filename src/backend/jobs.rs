@@ -105,7 +105,7 @@ pub(crate) struct PageLook<'a> {
 
 /// One job of a page.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct PageRow {
     pub(crate) id: JobId,
     /// Its score, or its token while it is held; empty while it waits.
     pub(crate) stamp: String,
@@ -129,7 +129,7 @@ pub(crate) struct Row {
 pub(crate) struct Page {
     pub(crate) next: String,
     pub(crate) looked: usize,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<PageRow>,
 }
 
 pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &PageLook<'_>) -> Result<Page> {
@@ -145,7 +145,7 @@ pub(crate) async fn jobs(conn: &mut impl Connection, keys: &TaskKeys, look: &Pag
         let row: [Text; 12] = row.try_into().ok()?;
         let [id, stamp, cursor, code, message, attempt, stalled, max_count, priority, dispatched, since, candidate] =
             row.map(|Text(text)| text);
-        Some(Row {
+        Some(PageRow {
             id: JobId::from_wire(id.as_str()),
             stamp,
             cursor,

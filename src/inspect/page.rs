@@ -12,7 +12,7 @@ use super::Inspector;
 use super::filter::JobFilter;
 use super::parts::{Cursors, PartPage, config, merged};
 use super::tasks::in_state_since;
-use crate::backend::jobs::{self, PageLook, Row};
+use crate::backend::jobs::{self, PageLook, PageRow};
 use crate::backend::keys::TaskKeys;
 use crate::error::Error;
 use crate::job::failure::codes;
@@ -362,7 +362,7 @@ pub(super) fn priority_of(word: &str) -> Priority {
     word.parse().unwrap_or(Priority::Normal)
 }
 
-fn job_row(state: JobState, row: Row) -> JobRow {
+fn job_row(state: JobState, row: PageRow) -> JobRow {
     let held = (state.is_held() || state == JobState::Finalizing).then(|| holder(&row.stamp)).flatten();
     let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
     let since = match state {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 
 use super::Keeper;
-use super::sweep_progress::Plan;
+use super::sweep_progress::SweepPlan;
 use super::task_monitor::TaskMonitor;
 use crate::backend::connection::OwnConnection;
 use crate::backend::server::check_rights;
@@ -131,7 +131,7 @@ async fn send(
     keeper: &Keeper,
     watch: &TaskMonitor,
     conn: &OwnConnection,
-    plan: &Plan,
+    plan: &SweepPlan,
     epoch: u64,
     waited: Duration,
 ) -> Vec<Result<SweepReply, Error>> {

@@ -25,7 +25,7 @@ pub(crate) struct SweepProgress {
 
 /// One round of calls that are sent together.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct SweepPlan {
     pub(super) shrinks: u64,
     pub(super) sweeps: u64,
     pub(super) limit: usize,
@@ -44,7 +44,7 @@ impl SweepProgress {
     }
 
     /// What to send next in this epoch.
-    pub(super) fn plan(&mut self, epoch: u64) -> Plan {
+    pub(super) fn plan(&mut self, epoch: u64) -> SweepPlan {
         if self.epoch != epoch || self.cursor.is_empty() {
             (self.epoch, self.cursor, self.shrunk) = (epoch, "0".to_owned(), false);
         }
@@ -53,7 +53,7 @@ impl SweepProgress {
         self.shrunk |= few;
         // On a slow link, send fewer and larger calls.
         let limit = (self.round_trip.as_millis() as usize * 12).clamp(LEAST_SWEEP, MOST_SWEEP);
-        Plan {
+        SweepPlan {
             shrinks: if few { self.active.div_ceil(SHRINK_STEP).min(MOST_SHRINKS) } else { 0 },
             sweeps: self.candidates.div_ceil(limit as u64).clamp(1, TOGETHER),
             limit,
