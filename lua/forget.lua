@@ -36,6 +36,8 @@
 -- KEYS[35] outcome       (hash)    column
 -- KEYS[36] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[37] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[38] unique        (hash)    unique key -> its entry
+-- KEYS[39] uniqueOf      (hash)    id -> unique key
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -48,4 +50,4 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
-  claimed, checkpoint, progress, outcome, finalizing, parked) }
+  claimed, checkpoint, progress, outcome, finalizing, parked, unique, unique_of) }

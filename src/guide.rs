@@ -4,6 +4,7 @@
 //! |---|---|
 //! | guarantees, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
+//! | one job at a time per key: unique jobs, replace, debounce | [`unique`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
@@ -30,6 +31,7 @@ macro_rules! pages {
             #[doc = "[prefetch]: crate::guide::performance#short-jobs-at-a-low-concurrency"]
             #[doc = "[production]: crate::guide::production"]
             #[doc = "[restarts]: crate::guide::guarantees#restarts-and-exclusive-names"]
+            #[doc = "[unique]: crate::guide::unique"]
             #[doc = "[workflows]: crate::guide::workflows"]
             #[doc = ""]
             #[doc = include_str!(concat!("../docs/guide/", $file, ".md"))]
@@ -41,6 +43,7 @@ macro_rules! pages {
 pages! {
     guarantees = "guarantees",
     workflows = "workflows",
+    unique = "unique",
     production = "production",
     engines = "engines",
     operating = "operating",

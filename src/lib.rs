@@ -82,7 +82,7 @@
 //! |---|---|
 //! | connecting, declaring tasks | [`App`], [`AppBuilder`], [`TaskDef`] |
 //! | options and their defaults | [`TaskOptions`], [`StallOptions`], [`RetryPolicy`], [`Retention`] |
-//! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
+//! | dispatching jobs | [`TaskRef`], [`Dispatch`], [`Unique`] |
 //! | graphs of jobs | [`Graph`], [`Workflow`], [`WorkflowHandle`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
 //! | inside a handler | [`Context`], [`Interrupted`], [`JobError`] |
@@ -179,6 +179,7 @@ pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};
 pub use inspect::tasks::{EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport};
+pub use inspect::unique::UniqueEntry;
 pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use inspect::workflow_report::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
@@ -197,6 +198,7 @@ pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};
 pub use options::stall::{Heartbeat, OnCrash, OnLockRisk, StallOptions};
 pub use options::task::TaskOptions;
+pub use options::unique::{Placed, Unique, UniqueMode};
 pub use runtime::context::Context;
 pub use runtime::death_proof::DeathProof;
 pub use runtime::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};

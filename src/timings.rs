@@ -17,6 +17,8 @@ pub struct Timings {
     /// A worker forgets another one after it saw no sign of life of that worker for this long. If the server's clock
     /// jumped, every worker seems long gone until its next sign of life.
     pub unseen: Duration,
+    /// How often a worker removes unique keys whose jobs are gone.
+    pub trim_unique: Duration,
 }
 
 impl Default for Timings {
@@ -27,6 +29,7 @@ impl Default for Timings {
             workflow_grace: Duration::from_secs(10),
             claim_silence: Duration::from_secs(30),
             unseen: Duration::from_secs(60),
+            trim_unique: Duration::from_secs(60),
         }
     }
 }

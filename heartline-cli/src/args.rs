@@ -121,6 +121,9 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with_all = ["worker", "all"])]
         beats: bool,
     },
+    /// Show which job has a unique key
+    #[command(subcommand)]
+    Unique(UniqueCommand),
     /// List, show, cancel, pause, resume, retry or recover workflow instances
     #[command(subcommand)]
     Flows(FlowsCommand),
@@ -551,7 +554,13 @@ pub(crate) enum JobsCommand {
     },
     /// Run failed or cancelled jobs again
     #[command(after_help = examples!("jobs retry -t export export-7", "jobs retry -t export --state failed --code timeout"))]
-    Retry(Selected),
+    Retry {
+        #[command(flatten)]
+        jobs: Selected,
+        /// Also retry jobs whose unique key another job has; they run without their key
+        #[arg(long)]
+        anyway: bool,
+    },
     /// Run delayed jobs now
     #[command(after_help = examples!("jobs run-now -t export export-7"))]
     RunNow(Selected),
@@ -569,6 +578,19 @@ pub(crate) enum JobsCommand {
         /// The longest wait, such as 30s
         #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
         timeout: Duration,
+    },
+}
+
+/// The commands about unique keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UniqueCommand {
+    /// Show which job has a unique key, and whether the key is taken
+    #[command(after_help = examples!("unique show sync order-7"))]
+    Show {
+        /// The task
+        task: String,
+        /// The key
+        key: String,
     },
 }
 

@@ -43,7 +43,7 @@ impl Named {
 }
 
 /// What an action did to one job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ActionReply {
     Done,
     /// The worker that holds the job was asked to cancel it.
@@ -54,6 +54,8 @@ pub(crate) enum ActionReply {
     Changed,
     /// There is no such job.
     Unknown,
+    /// Nothing: this job has the unique key of the named one.
+    Duplicate(JobId),
     /// Nothing: the call had reached its limit, so the caller names the job again.
     Left,
 }
@@ -73,14 +75,16 @@ pub(crate) async fn cancel(
     apply(conn, call.arg(reason).arg(keys.cancel_channel()).arg(by), jobs, "ended").await
 }
 
-/// Puts failed and cancelled jobs back into their lists; at most `BATCH` jobs.
+/// Puts failed and cancelled jobs back into their lists; at most `BATCH` jobs. With `anyway`, a job whose unique key another job has runs
+/// without the key.
 pub(crate) async fn retry(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     jobs: &[Named],
     by: &str,
+    anyway: bool,
 ) -> Result<Vec<ActionReply>> {
-    apply(conn, scripts::RETRY.on(keys).arg(by), jobs, "retried").await
+    apply(conn, scripts::RETRY.on(keys).arg(by).arg(u8::from(anyway)), jobs, "retried").await
 }
 
 /// Removes jobs that no worker holds; at most `BATCH` jobs.
@@ -119,7 +123,10 @@ async fn apply(
         "changed" => Ok(ActionReply::Changed),
         "unknown" => Ok(ActionReply::Unknown),
         "left" => Ok(ActionReply::Left),
-        state => Ok(ActionReply::InState(state.parse()?)),
+        state => match state.strip_prefix("duplicate ") {
+            Some(other) => Ok(ActionReply::Duplicate(JobId::from_wire(other))),
+            None => Ok(ActionReply::InState(state.parse()?)),
+        },
     };
     words.iter().map(read).collect()
 }

@@ -45,6 +45,8 @@ pub(crate) struct Inspected {
     pub(crate) progress: String,
     /// Its stored outcome while its hook has yet to run; empty for none.
     pub(crate) outcome: String,
+    /// Empty for none.
+    pub(crate) unique_key: String,
     /// Whether it sent no heartbeat since the snapshot.
     pub(crate) is_candidate: bool,
     pub(crate) payload_bytes: usize,
@@ -81,6 +83,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         cancelling: reply.text()?,
         progress: reply.text()?,
         outcome: reply.text()?,
+        unique_key: reply.text()?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,
         result_bytes: reply.next()?,

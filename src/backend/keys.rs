@@ -71,6 +71,8 @@ keys! {
     Events stream "events",
     Stalls stream "stalls",
     Wake zset "wake",
+    Unique hash "unique",
+    UniqueOf hash "uniqueOf",
     // Keys of workflows only.
     Instances hash "instances",
     Running zset "running",

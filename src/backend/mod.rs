@@ -47,6 +47,7 @@ pub(crate) mod tables;
 pub(crate) mod task_registry;
 pub(crate) mod timeouts;
 pub(crate) mod turns;
+pub(crate) mod unique;
 pub(crate) mod url;
 pub(crate) mod values;
 pub(crate) mod wake_blocking;

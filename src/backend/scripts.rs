@@ -31,8 +31,8 @@ macro_rules! fragments {
 fragments! {
     around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure
     faults fields filled finish flow flow_events flow_remove flow_reply flow_step grace held hooks interval may
-    named nodes now object page parked place replay reported_outcomes resolve shrink_first since spare states
-    stored_outcomes terminal tombstones totals types unlock wake
+    named nodes now object page parked place renew replay reported_outcomes resolve shrink_first since spare states
+    stored_outcomes terminal tombstones totals types unique unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.
@@ -55,10 +55,11 @@ macro_rules! scripts {
 // After `on` comes the first key of a script that works on one of several keys; its header has a general name for that
 // key.
 scripts! {
-    DISPATCH "dispatch", SETTLE "settle", NOTE "note",
+    DISPATCH "dispatch", DISPATCH_UNIQUE "dispatch_unique", SETTLE "settle", NOTE "note",
     // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
-    TRIM "trim" on Completed, CLOSE "close", DECLARE "declare", PARTITIONS "partitions", RIGHTS "rights",
+    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
+    RIGHTS "rights",
     // Calls by which people and tools read.
     INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed,
     HISTORY "history" on Events,

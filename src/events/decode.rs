@@ -229,6 +229,9 @@ impl<'a> Reading<'a> {
                 let by = self.asker();
                 self.push(Event::ManuallyRetried { task: self.task_name(), id: job(id), at: self.at?, by })
             }),
+            "replaced" => {
+                groups(value, |[id]| self.push(Event::Replaced { task: self.task_name(), id: job(id), at: self.at? }))
+            }
             "promoted" => groups(value, |[id]| {
                 self.push(Event::Promoted { task: self.task_name(), id: job(id), at: self.at?, by: self.asker() })
             }),

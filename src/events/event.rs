@@ -236,6 +236,9 @@ events! {
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
+    /// A dispatch with the same unique key gave the waiting job a new input ([`Unique::replace`](crate::Unique::replace),
+    /// [`debounce`](crate::Unique::debounce)).
+    Replaced = "task:replaced" {},
     /// A delayed job was moved to the front of its list before it was due.
     Promoted = "task:promoted" {
         /// The name of the person or tool that requested it through the [`Inspector`](crate::Inspector).

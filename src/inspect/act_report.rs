@@ -95,12 +95,18 @@ pub struct RefusedJob {
     pub id: String,
     /// The reason.
     pub why: RefusalReason,
+    /// The job that has its unique key, for a [`RefusalReason::Duplicate`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_holder: Option<JobId>,
 }
 
 impl fmt::Display for RefusedJob {
     /// The id and the reason. For the job of a workflow node also the command that runs it again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.id, self.why)?;
+        if let Some(holder) = &self.key_holder {
+            write!(f, ": {holder}")?;
+        }
         match NodeId::of(&JobId::from_wire(&*self.id)).filter(|_| self.why == RefusalReason::PartOfWorkflow) {
             // A subgraph is retried with the instance that it belongs to.
             Some(NodeId { definition, instance, .. }) => {
@@ -133,6 +139,8 @@ pub enum RefusalReason {
     Parked,
     /// It is the job of a workflow node. Only the workflow runs it again or removes it.
     PartOfWorkflow,
+    /// Another job has its unique key. [`BulkAction::anyway`](crate::BulkAction::anyway) runs it without the key.
+    Duplicate,
 }
 
 impl fmt::Display for RefusalReason {
@@ -148,15 +156,25 @@ impl fmt::Display for RefusalReason {
             RefusalReason::PartOfWorkflow => {
                 f.write_str("it is the job of a workflow node, and is retried or removed with its instance")
             }
+            RefusalReason::Duplicate => f.write_str("another job has its unique key"),
         }
     }
 }
 
 impl BulkReport {
     pub(super) fn refuse(&mut self, id: String, why: RefusalReason) {
+        self.add(RefusedJob { id, why, key_holder: None });
+    }
+
+    /// Refuses a job because this one has its unique key.
+    pub(super) fn refuse_duplicate(&mut self, id: String, holder: JobId) {
+        self.add(RefusedJob { id, why: RefusalReason::Duplicate, key_holder: Some(holder) });
+    }
+
+    fn add(&mut self, refused: RefusedJob) {
         self.refused += 1;
         if self.refusals.len() < MOST {
-            self.refusals.push(RefusedJob { id, why });
+            self.refusals.push(refused);
         }
     }
 }
@@ -167,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_refused_workflow_job_names_the_command_that_retries_it() {
-        let refused = |id: &str, why| RefusedJob { id: id.to_owned(), why }.to_string();
+        let refused = |id: &str, why| RefusedJob { id: id.to_owned(), why, key_holder: None }.to_string();
         let line = "it is the job of a workflow node, and is retried or removed with its instance";
         for id in ["~nightly/one/0/1", "~nightly/one/3.1/0/1"] {
             let command = "`heartline flows retry nightly one`";
@@ -175,5 +193,8 @@ mod tests {
         }
         assert_eq!(refused("~odd", RefusalReason::PartOfWorkflow), format!("~odd: {line}"));
         assert_eq!(refused("~nightly/one/0/1", RefusalReason::Unknown), "~nightly/one/0/1: there is no such job");
+        let mut report = BulkReport::default();
+        report.refuse_duplicate("a".to_owned(), JobId::from_wire("b"));
+        assert_eq!(report.refusals[0].to_string(), "a: another job has its unique key: b");
     }
 }

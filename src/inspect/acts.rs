@@ -34,9 +34,9 @@ pub enum ForgetOutcome {
 
 impl Inspector {
     /// Puts failed and cancelled jobs back into their lists with the same ids. Attempts and stalls count from 0. Jobs in other states
-    /// are refused.
+    /// are refused, and so are jobs whose unique key another job has: see [`BulkAction::anyway`].
     pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> BulkAction {
-        BulkAction::new(self, task, Kind::Retry, jobs.into())
+        BulkAction::new(self, task, Kind::Retry { anyway: false }, jobs.into())
     }
 
     /// Moves delayed jobs to the front of their lists, before they are due. Jobs in other states are refused.

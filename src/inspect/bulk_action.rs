@@ -27,7 +27,7 @@ const TIDIED: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    Retry,
+    Retry { anyway: bool },
     RunNow,
     Cancel { reason: String },
     Remove,
@@ -116,6 +116,15 @@ impl BulkAction {
     /// [`RefusalReason::Changed`].
     pub fn dispatched_at(mut self, at: SystemTime) -> BulkAction {
         self.dispatched_at_ms = Some(ms_of(at));
+        self
+    }
+
+    /// Also retries jobs whose unique key another job has; they run without their key. Without this call they are refused as
+    /// [`RefusalReason::Duplicate`]. Other acts ignore it.
+    pub fn anyway(mut self) -> BulkAction {
+        if let Kind::Retry { anyway } = &mut self.kind {
+            *anyway = true;
+        }
         self
     }
 
@@ -279,7 +288,7 @@ impl BulkAction {
 
     /// Whether it refuses jobs of workflow nodes. A workflow would lose a job that runs again without it, or is removed.
     fn leaves_workflows(&self) -> bool {
-        matches!(self.kind, Kind::Retry | Kind::Remove)
+        matches!(self.kind, Kind::Retry { .. } | Kind::Remove)
     }
 
     /// Repeats the call for jobs without an answer until all have one. If the call fails for one table, the answers of the others
@@ -294,7 +303,7 @@ impl BulkAction {
                 self.seen.extend(handled.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
             }
             for (at, answer) in left.iter().zip(&answers) {
-                self.count(&texts[*at], *answer);
+                self.count(&texts[*at], answer);
             }
             if let Some(e) = failed {
                 return Err(e);
@@ -339,7 +348,7 @@ impl BulkAction {
                 continue;
             }
             let call = async |conn: &mut _| match &self.kind {
-                Kind::Retry => actions::retry(conn, keys, &own, by).await,
+                Kind::Retry { anyway } => actions::retry(conn, keys, &own, by, *anyway).await,
                 Kind::RunNow => actions::run_now(conn, keys, &own, by).await,
                 Kind::Cancel { reason } => actions::cancel(conn, keys, &own, reason, by).await,
                 Kind::Remove => actions::remove(conn, keys, &own, by).await,
@@ -364,11 +373,12 @@ impl BulkAction {
         Ok((all_answers, failed))
     }
 
-    fn count(&mut self, id: &str, answer: ActionReply) {
+    fn count(&mut self, id: &str, answer: &ActionReply) {
         match answer {
             ActionReply::Done => self.report.done += 1,
             ActionReply::Requested => self.report.requested += 1,
-            ActionReply::InState(state) => self.report.refuse(id.to_owned(), RefusalReason::State(state)),
+            ActionReply::InState(state) => self.report.refuse(id.to_owned(), RefusalReason::State(*state)),
+            ActionReply::Duplicate(holder) => self.report.refuse_duplicate(id.to_owned(), holder.clone()),
             ActionReply::Changed => self.report.refuse(id.to_owned(), RefusalReason::Changed),
             ActionReply::Unknown => self.report.refuse(id.to_owned(), RefusalReason::Unknown),
             // The call is repeated for these.

@@ -67,6 +67,8 @@ pub struct JobReport {
     pub outcome: Option<StoredOutcome>,
     /// The reason of a requested cancel, while it is held.
     pub cancel_requested: Option<String>,
+    /// Its unique key, as it is stored. [`Inspector::unique`] says whether the job still has it.
+    pub unique_key: Option<String>,
     /// How many of its runs have failed.
     pub failed_attempts: u32,
     /// How often it stalled.
@@ -218,6 +220,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         is_silent: found.is_candidate && fence.is_some(),
         outcome: StoredOutcome::from_wire(&found.outcome),
         cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
+        unique_key: Some(found.unique_key).filter(|key| !key.is_empty()),
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,
         recovery: Recovery::from_wire(&found.recovery, job.stalled_count),

@@ -33,6 +33,7 @@ mod sweep_by_hand;
 pub(crate) mod tasks;
 #[doc(hidden)]
 pub mod text;
+pub(crate) mod unique;
 mod waits;
 pub(crate) mod workers;
 pub(crate) mod workflow_report;

@@ -64,6 +64,8 @@ pub mod codes {
     pub const EXPIRED: &str = "expired";
     /// The job, the node of a workflow, or the workflow was cancelled.
     pub const CANCELLED: &str = "cancelled";
+    /// A dispatch with the same unique key replaced the job before it began ([`Unique::replace`](crate::Unique::replace)).
+    pub const REPLACED: &str = "replaced";
 
     /// The job of a node completed, but its value was removed before the workflow read it.
     pub const RESULT_NOT_AVAILABLE: &str = "result_not_available";
@@ -80,7 +82,7 @@ pub mod codes {
     /// Whether Heartline itself uses this code, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
         let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_STATE, PAYLOAD_UNREADABLE, CORRUPT];
-        let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED];
+        let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED, REPLACED];
         let of_nodes = [RESULT_NOT_AVAILABLE, SKIPPED, NOT_ENDED];
         of_runs.contains(&code) || of_jobs.contains(&code) || of_nodes.contains(&code)
     }

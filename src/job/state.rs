@@ -113,6 +113,11 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
 pub(crate) const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
     created(JobState::Delayed, "dispatch"),
+    created(JobState::Waiting, "dispatch_unique"),
+    created(JobState::Delayed, "dispatch_unique"),
+    // A later dispatch with the same unique key replaces it.
+    change(JobState::Claimed, JobState::Cancelled, "dispatch_unique"),
+    change(JobState::Claimed, JobState::Finalizing, "dispatch_unique"),
     change(JobState::Delayed, JobState::Waiting, "settle"),
     change(JobState::Waiting, JobState::Running, "settle"),
     // Claimed ahead, then begun. A job that was started ahead and has not run may become claimed again.

@@ -1,5 +1,5 @@
 //! What the keeper does for each task every few seconds: it removes old terminal jobs, ends expired ones, and counts
-//! waiting ones.
+//! waiting ones. Every minute it removes unique keys whose jobs are gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use super::{HOUSEKEEPING, Keeper, Place};
 use crate::backend::keys::Key;
 use crate::backend::overview;
 use crate::backend::retention::{self, Trimmed};
+use crate::backend::unique;
+use crate::clock;
 use crate::error::Error;
 use crate::limits::BATCH;
 
@@ -27,6 +29,10 @@ const TRIMS: usize = 400;
 
 /// The most calls of one pass over the expired jobs of a task. The rest waits for the next pass.
 const EXPIRIES: usize = 100;
+
+/// How many unique keys one call looks at, and the most calls of one pass.
+const KEY_BATCH: usize = 500;
+const KEY_CALLS: usize = 100;
 
 /// The work for one task.
 type Work = for<'a> fn(&'a Keeper, &'a TaskMonitor) -> BoxFuture<'a, Result<(), Error>>;
@@ -109,6 +115,25 @@ pub(super) async fn expire(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), E
     if expired > 0 {
         let task = Arc::clone(&task.name);
         keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
+    }
+    Ok(())
+}
+
+/// Removes unique keys whose jobs are gone: one call a minute, and more while a quarter of what a call reads is gone.
+pub(super) async fn trim_unique(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    let (last, mut cursor) = *watch.key_scan.lock();
+    if clock::now().since(last) < keeper.worker.store.timings.trim_unique {
+        return Ok(());
+    }
+    for _ in 0..KEY_CALLS {
+        let keys = &watch.task.keys;
+        let call = async |conn: &mut _| unique::trim(conn, keys, cursor, KEY_BATCH).await;
+        let (next, read, removed) = keeper.housekeeping_call(call).await?;
+        cursor = next;
+        *watch.key_scan.lock() = (clock::now(), cursor);
+        if next == 0 || removed * 4 < read.max(1) {
+            break;
+        }
     }
     Ok(())
 }

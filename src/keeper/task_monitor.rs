@@ -22,6 +22,8 @@ pub(crate) struct TaskMonitor {
     /// Notified when the witness has new information.
     pub(crate) seen: Notify,
     pub(super) pass: Mutex<SweepProgress>,
+    /// When unique keys were last removed, and the cursor of the next call.
+    pub(super) key_scan: Mutex<(Moment, u64)>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
     pub(super) connection: Mutex<Option<(OwnConnection, u64)>>,
@@ -36,6 +38,7 @@ impl TaskMonitor {
             task,
             seen: Notify::new(),
             pass: Mutex::default(),
+            key_scan: Mutex::new((now, 0)),
             connection: Mutex::default(),
             given_up: AtomicU64::new(0),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::housekeeping::{self, count, expire, trim};
+use super::housekeeping::{self, count, expire, trim, trim_unique};
 use super::log::Log;
 use super::task_monitor::TaskMonitor;
 use super::{Keeper, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
@@ -34,6 +34,9 @@ pub(crate) fn start(
             loops.spawn(housekeeping::run(Arc::clone(&keeper), "retention", |own, watch| Box::pin(trim(own, watch))));
             loops.spawn(housekeeping::run(Arc::clone(&keeper), "expiry", |own, watch| Box::pin(expire(own, watch))));
             loops.spawn(housekeeping::run(Arc::clone(&keeper), "counts", |own, watch| Box::pin(count(own, watch))));
+            loops.spawn(housekeeping::run(Arc::clone(&keeper), "unique keys", |own, watch| {
+                Box::pin(trim_unique(own, watch))
+            }));
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));

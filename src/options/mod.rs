@@ -12,4 +12,5 @@ pub(crate) mod retention;
 pub(crate) mod retry;
 pub(crate) mod stall;
 pub(crate) mod task;
+pub(crate) mod unique;
 pub(crate) mod validate;

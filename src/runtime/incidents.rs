@@ -168,6 +168,7 @@ fn effect(part: &str) -> &'static str {
         "reconcile" => "jobs of dead workers of this host are left to the sweep",
         "retention" => "ended jobs are kept for longer",
         "sweep" => "stalled jobs are not recovered",
+        "unique keys" => "unique keys of removed jobs stay",
         "wake" | "take" => "it looks for work every 5 s",
         _ => "outcomes and claims wait",
     }

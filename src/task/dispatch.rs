@@ -18,6 +18,7 @@ use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnLockRisk;
+use crate::options::unique::Unique;
 use crate::options::validate::HEADERS_LIMIT;
 use crate::unix_time::ms_of;
 
@@ -61,6 +62,7 @@ pub struct Dispatch<I, O> {
     expires_after: Option<Duration>,
     overrides: Overrides,
     durability: Option<Durability>,
+    unique: Option<Unique>,
     under_way: Option<Written<O>>,
     types: PhantomData<fn(I) -> O>,
 }
@@ -77,6 +79,7 @@ impl<I, O> Dispatch<I, O> {
             expires_after: None,
             overrides: Overrides::default(),
             durability: None,
+            unique: None,
             under_way: None,
             types: PhantomData,
         }
@@ -117,6 +120,15 @@ impl<I, O> Dispatch<I, O> {
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
+        self
+    }
+
+    /// Writes the job only if no job that counts has this key ([`Unique`]). [`JobHandle::placed`] says what the dispatch did, and the
+    /// handle leads to the job that has the key.
+    ///
+    /// Such a job has a call of its own. A key together with an [`id`](Dispatch::id) is refused for a task with several partitions.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
         self
     }
 
@@ -181,22 +193,31 @@ impl<I, O> Dispatch<I, O> {
     /// Checks everything that can be checked without Redis.
     fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
         let payload = checked_payload(&self.task, payload)?;
-        let overrides = std::mem::take(&mut self.overrides);
+        let (mut overrides, unique) = (std::mem::take(&mut self.overrides), self.unique.take());
         let mut faults = Faults::default();
+        if let Some(unique) = &unique {
+            unique.check(overrides.delay, &mut faults);
+            overrides.delay = unique.delay().or(overrides.delay);
+        }
         let id = self.id.take().and_then(|id| faults.gather(JobId::chosen(&id)));
         faults.gather(overrides.validate());
         if let Some(durability) = self.durability {
             faults.durability(durability);
         }
         if let Some(time) = self.expires_after {
-            faults.expires_after(time, overrides.delay.unwrap_or_default());
+            let longest = unique.as_ref().and_then(Unique::longest_delay).or(overrides.delay);
+            faults.expires_after(time, longest.unwrap_or_default());
         }
         faults.finish()?;
+        let has_own_id = id.is_some();
+        let job = new_job(&self.task, id, payload);
+        let call = || if has_own_id { JobId::generate() } else { job.id.clone() };
         Ok(NewJob {
+            unique: unique.map(|unique| unique.to_send(&job.payload, call())),
             priority: self.priority.or(own_priority(&self.task)),
             overrides,
             expires_after: self.expires_after,
-            ..new_job(&self.task, id, payload)
+            ..job
         })
     }
 }
@@ -211,10 +232,8 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
             let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
             let durability = self.durability.unwrap_or(task.options.durability);
             self.under_way = Some(Box::pin(async move {
-                let job = job?;
-                let id = job.id.clone();
-                let existed = task.dispatcher.dispatch(job, durability).await?;
-                Ok(JobHandle::new(task, id, Some(existed)))
+                let (id, placed) = task.dispatcher.dispatch(job?, durability).await?;
+                Ok(JobHandle::placed_as(task, id, placed))
             }));
         }
         match &mut self.under_way {
@@ -262,6 +281,7 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) ->
         overrides: Overrides::default(),
         expires_after: None,
         dispatched_at_ms,
+        unique: None,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::address::Role;
 use crate::backend::connection::OwnConnection;
-use crate::backend::dispatch::{self, Dispatched, NewJob};
+use crate::backend::dispatch::{self, Dispatched, NewJob, WrittenJob};
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::repeated::{CallDeadline, repeated};
@@ -56,11 +56,11 @@ struct Queued {
     job: Arc<NewJob>,
     deadline: CallDeadline,
     /// Closed if the caller has given up.
-    reply: oneshot::Sender<Result<bool, Error>>,
+    reply: oneshot::Sender<Result<WrittenJob, Error>>,
 }
 
 impl Queued {
-    fn answer(self, answer: Result<bool, Error>) {
+    fn answer(self, answer: Result<WrittenJob, Error>) {
         // A caller that gave up does not read it.
         let _ = self.reply.send(answer);
     }
@@ -138,28 +138,31 @@ impl DispatchBuffer {
         CallDeadline::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
 
-    /// Writes a job. Returns whether it existed before.
-    pub(super) async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<bool, Error> {
+    /// Writes a job. Returns what the dispatch did.
+    pub(super) async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<WrittenJob, Error> {
         let deadline = self.deadline(job.payload.len());
-        let is_first = |existed: Vec<bool>| existed.first().copied().unwrap_or(false);
-        let existed = if job.payload.len() > LARGE {
-            self.write_large(job).await.map(is_first)
+        let first = |written: Vec<WrittenJob>| written.into_iter().next().unwrap_or_else(|| WrittenJob::plain(false));
+        let written = if job.payload.len() > LARGE {
+            self.write_large(job).await.map(first)
+        } else if job.unique.is_some() {
+            let one = std::slice::from_ref(&job);
+            repeated(deadline, || self.write(one)).await.map(first)
         } else if let Some(_alone) = Alone::begin(self) {
             let one = std::slice::from_ref(&job);
-            repeated(deadline, || self.write(one)).await.map(is_first)
+            repeated(deadline, || self.write(one)).await.map(first)
         } else {
             self.join(job, deadline).await
         };
-        existed.map_err(|e| e.at(self.store.place()))
+        written.map_err(|e| e.at(self.store.place()))
     }
 
     /// Reads the answer.
     ///
     /// # Errors
     /// If the task has another number of partitions. The jobs must then be dispatched again.
-    fn existed(&self, answer: Dispatched) -> Result<Vec<bool>, Error> {
+    fn written(&self, answer: Dispatched) -> Result<Vec<WrittenJob>, Error> {
         match answer {
-            Dispatched::Existed(existed) => Ok(existed),
+            Dispatched::Written(written) => Ok(written),
             Dispatched::Partitions(count) => {
                 self.tables.learn(count);
                 Err(Error::Unsupported { what: format!("the task has {count} partitions") })
@@ -167,13 +170,13 @@ impl DispatchBuffer {
         }
     }
 
-    pub(super) async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
+    pub(super) async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<WrittenJob>, Error> {
         self.store.ready().await?;
         let time = response_time(bytes_of(jobs));
-        let existed = match &self.copies {
+        let written = match &self.copies {
             None => {
                 let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-                self.existed(self.store.shared(time, call).await?)?
+                self.written(self.store.shared(time, call).await?)?
             }
             Some((copies, connection)) => {
                 let call = async |conn: &mut OwnConnection| {
@@ -185,7 +188,7 @@ impl DispatchBuffer {
             }
         };
         self.store.register_once(self.keys.task()).await;
-        Ok(existed)
+        Ok(written)
     }
 
     /// Writes jobs, and waits until enough replicas have them, even if they existed.
@@ -194,15 +197,15 @@ impl DispatchBuffer {
         conn: &mut OwnConnection,
         jobs: &[impl AsRef<NewJob>],
         copies: Copies,
-    ) -> Result<Vec<bool>, Error> {
-        let existed = self.existed(dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?)?;
+    ) -> Result<Vec<WrittenJob>, Error> {
+        let written = self.written(dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?)?;
         replicated::enough(conn, &self.keys, copies).await??;
-        Ok(existed)
+        Ok(written)
     }
 
     /// Writes a job on a separate connection, so that no other call waits for it. It needs a permit, which other large jobs may hold; its
     /// time limit begins with the permit. It runs in its own task: a future that is not polled must not block the permits.
-    pub(super) async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
+    pub(super) async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<WrittenJob>, Error> {
         let buffer = Arc::clone(self);
         let write = async move {
             let turn =
@@ -219,7 +222,7 @@ impl DispatchBuffer {
                         let one = std::slice::from_ref(&job);
                         match &buffer.copies {
                             None => buffer
-                                .existed(dispatch::dispatch(&mut conn, &buffer.keys, one, &buffer.all_keys).await?),
+                                .written(dispatch::dispatch(&mut conn, &buffer.keys, one, &buffer.all_keys).await?),
                             Some((copies, _)) => buffer.write_copied(&mut conn, one, *copies).await,
                         }
                     };
@@ -232,18 +235,18 @@ impl DispatchBuffer {
                 }
                 answer
             };
-            let existed = turn.hold(repeated(buffer.deadline(bytes), attempt)).await?;
+            let written = turn.hold(repeated(buffer.deadline(bytes), attempt)).await?;
             buffer.store.register_once(buffer.keys.task()).await;
-            Ok(existed)
+            Ok(written)
         };
         self.store.runtime().run(write).await
     }
 
-    /// Adds the job to the queue, and waits until the carrier has written it. Returns whether it existed before.
+    /// Adds the job to the queue, and waits until the carrier has written it. Returns what the dispatch did.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is not sent any more, but a call that is under way may contain it.
-    async fn join(self: &Arc<Self>, job: Arc<NewJob>, deadline: CallDeadline) -> Result<bool, Error> {
+    async fn join(self: &Arc<Self>, job: Arc<NewJob>, deadline: CallDeadline) -> Result<WrittenJob, Error> {
         let (reply, answer) = oneshot::channel();
         let starts = {
             let mut state = self.state.lock();
@@ -317,16 +320,16 @@ impl Carrying {
                 let (places, wanted): (Vec<usize>, Vec<&Queued>) = wanted.unzip();
                 async move {
                     let written = if wanted.is_empty() { Vec::new() } else { buffer.write(&wanted).await? };
-                    let mut existed = vec![None; jobs.len()];
-                    places.iter().zip(written).for_each(|(at, was_there)| existed[*at] = Some(was_there));
-                    Ok(existed)
+                    let mut answers = vec![None; jobs.len()];
+                    places.iter().zip(written).for_each(|(at, written)| answers[*at] = Some(written));
+                    Ok(answers)
                 }
             });
             match answer.await {
-                Ok(existed) => {
-                    let written = batch.into_iter().zip(existed);
-                    written.filter_map(|(queued, existed)| Some((queued, existed?))).for_each(|(queued, existed)| {
-                        queued.answer(Ok(existed));
+                Ok(answers) => {
+                    let answered = batch.into_iter().zip(answers);
+                    answered.filter_map(|(queued, written)| Some((queued, written?))).for_each(|(queued, written)| {
+                        queued.answer(Ok(written));
                     });
                 }
                 Err(e) => self.buffer.failed(batch, &e),

@@ -13,11 +13,13 @@ use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::repeated::repeated;
 use crate::backend::tables::{Tables, part_of};
+use crate::config_error::{ConfigError, ConfigErrors};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::mutex::Mutex;
 use crate::options::modes::{Copies, Durability};
+use crate::options::unique::Placed;
 
 /// Up to this many partitions, each has its own calls in flight, since the partitions may be on different nodes.
 const NODES: usize = 4;
@@ -88,21 +90,33 @@ impl Dispatcher {
         self.agree().await
     }
 
-    /// Writes a job. Returns whether it existed before.
+    /// The buffer of a job. A job with a unique key gets an id in the partition of that key.
+    fn buffer_of(&self, job: &mut Arc<NewJob>, durability: Durability) -> Result<Arc<DispatchBuffer>, Error> {
+        if job.unique.is_none() {
+            return Ok(self.buffer(&job.id, durability));
+        }
+        let tables = self.tables.all();
+        let part = move_to_its_key(Arc::make_mut(job), tables.len())?;
+        Ok(self.buffer_to(Arc::clone(&tables[part]), durability))
+    }
+
+    /// Writes a job. Returns the job that the dispatch leads to, and what the dispatch did.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be written or not, but nothing is sent from then on. Jobs of other callers are not affected.
-    pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
+    pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<(JobId, Placed), Error> {
         self.agree().await?;
-        let job = Arc::new(job);
-        for _ in 1..LAYOUTS {
-            let buffer = self.buffer(&job.id, durability);
+        let (mut job, mut layouts) = (Arc::new(job), 1..LAYOUTS);
+        let written = loop {
+            let buffer = self.buffer_of(&mut job, durability)?;
             match buffer.dispatch(Arc::clone(&job)).await {
-                Err(_) if buffer.keys.parts() != self.tables.parts() => self.agree_again().await?,
-                answer => return answer,
+                Err(_) if buffer.keys.parts() != self.tables.parts() && layouts.next().is_some() => {
+                    self.agree_again().await?;
+                }
+                answer => break answer?,
             }
-        }
-        self.buffer(&job.id, durability).dispatch(job).await
+        };
+        Ok((written.holder.unwrap_or_else(|| job.id.clone()), written.placed))
     }
 
     /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it existed before.
@@ -153,7 +167,7 @@ impl Dispatcher {
         while let Some((places, answer)) = under_way.next().await {
             match answer {
                 Ok(chunk) => {
-                    places.iter().zip(chunk).for_each(|(at, was_there)| existed[*at] = was_there);
+                    places.iter().zip(chunk).for_each(|(at, written)| existed[*at] = written.existed());
                     dispatched.extend(places);
                 }
                 // The jobs of this call are written. Continue with the others.
@@ -189,6 +203,22 @@ impl Drop for Dispatcher {
             buffer.dropped.cancel();
         }
     }
+}
+
+/// Gives a job with a unique key an id in the partition of that key, and returns the partition.
+fn move_to_its_key(job: &mut NewJob, parts: usize) -> Result<usize, Error> {
+    let Some(unique) = job.unique.as_mut().filter(|_| parts > 1) else { return Ok(0) };
+    if unique.call != job.id {
+        let rule = format!("must be left to the dispatch: the task has {parts} partitions, and the job a unique key");
+        let fault = ConfigError::new("id", job.id.as_str(), rule, "leave the id or the unique key out");
+        return Err(Error::Config(ConfigErrors::from(fault)));
+    }
+    let part = part_of(&unique.key, parts);
+    while part_of(job.id.as_str(), parts) != part {
+        job.id = JobId::generate();
+        unique.call = job.id.clone();
+    }
+    Ok(part)
 }
 
 /// Groups the jobs into calls, each for one partition, with the positions of its jobs. The partitions take turns.
@@ -232,6 +262,7 @@ mod tests {
     use crate::backend::classify::classify;
     use crate::backend::repeated::CallDeadline;
     use crate::options::overrides::Overrides;
+    use crate::options::unique::Unique;
 
     fn job(bytes: usize) -> NewJob {
         NewJob {
@@ -241,7 +272,21 @@ mod tests {
             overrides: Overrides::default(),
             expires_after: None,
             dispatched_at_ms: None,
+            unique: None,
         }
+    }
+
+    #[test]
+    fn a_unique_job_is_in_the_partition_of_its_key() {
+        let id = JobId::generate();
+        let unique = Unique::by("order-7").to_send(b"1", id.clone());
+        let mut job = NewJob { id: id.clone(), unique: Some(unique), ..job(1) };
+        assert_eq!((move_to_its_key(&mut job, 1).unwrap(), &job.id), (0, &id));
+        let part = move_to_its_key(&mut job, 7).unwrap();
+        assert_eq!((part, part_of(job.id.as_str(), 7)), (part_of("order-7", 7), part));
+        assert_eq!(job.unique.as_ref().map(|unique| &unique.call), Some(&job.id));
+        job.id = JobId::from_wire("chosen");
+        assert!(move_to_its_key(&mut job, 1).is_ok() && move_to_its_key(&mut job, 7).is_err());
     }
 
     #[test]

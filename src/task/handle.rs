@@ -30,6 +30,7 @@ use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
 use crate::limits::MESSAGE_LIMIT;
 use crate::options::modes::{Durability, EventMode};
+use crate::options::unique::Placed;
 use crate::runtime::waits::NotedWait;
 
 /// How long after the removal of a job the event of its end may come.
@@ -58,13 +59,18 @@ const LATE: Duration = Duration::from_secs(10);
 pub struct JobHandle<O> {
     task: Arc<TaskShared>,
     id: JobId,
-    existed: Option<bool>,
+    placed: Option<Placed>,
     output: PhantomData<fn() -> O>,
 }
 
 impl<O> JobHandle<O> {
     pub(crate) fn new(task: Arc<TaskShared>, id: JobId, existed: Option<bool>) -> JobHandle<O> {
-        JobHandle { task, id, existed, output: PhantomData }
+        let placed = existed.map(|existed| if existed { Placed::Existed } else { Placed::New });
+        JobHandle { task, id, placed, output: PhantomData }
+    }
+
+    pub(crate) fn placed_as(task: Arc<TaskShared>, id: JobId, placed: Placed) -> JobHandle<O> {
+        JobHandle { task, id, placed: Some(placed), output: PhantomData }
     }
 
     /// The id of the job.
@@ -82,10 +88,17 @@ impl<O> JobHandle<O> {
     /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing. `None` for a handle that
     /// was made from an id.
     ///
-    /// After a lost reply the dispatch is repeated. It may then find the job of its own first call.
+    /// After a lost reply the dispatch is repeated. It may then find the job of its own first call, unless it has a unique key.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
-        self.existed
+        self.placed.map(|placed| placed == Placed::Existed)
+    }
+
+    /// What the dispatch did; for a [unique](crate::Dispatch::unique) job also whether it was replaced or postponed. `None` for a handle
+    /// that was made from an id.
+    #[must_use]
+    pub fn placed(&self) -> Option<Placed> {
+        self.placed
     }
 
     /// The state of the job now.
@@ -328,7 +341,7 @@ fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: Option<&[u8
 
 impl<O> Clone for JobHandle<O> {
     fn clone(&self) -> Self {
-        JobHandle { task: self.task.clone(), id: self.id.clone(), existed: self.existed, output: PhantomData }
+        JobHandle { task: self.task.clone(), id: self.id.clone(), placed: self.placed, output: PhantomData }
     }
 }
 
@@ -337,7 +350,7 @@ impl<O> fmt::Debug for JobHandle<O> {
         f.debug_struct("JobHandle")
             .field("task", &self.task.name)
             .field("id", &self.id)
-            .field("existed", &self.existed)
+            .field("placed", &self.placed)
             .finish()
     }
 }

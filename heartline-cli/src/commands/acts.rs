@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::time::SystemTime;
 
-use heartline::{BulkAction, BulkReport, Error, JobSelection, JobState};
+use heartline::{BulkAction, BulkReport, Error, JobSelection, JobState, RefusalReason};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::known_task;
@@ -226,6 +226,9 @@ fn print_lines(session: &Session, report: &BulkReport, done: &str, is_denied: bo
     }
     if report.refused as usize > PRINTED {
         out.line(format!("  and {} more; --json shows up to 1,000", report.refused as usize - PRINTED))?;
+    }
+    if report.refusals.iter().any(|refused| refused.why == RefusalReason::Duplicate) {
+        out.hint("With --anyway, these jobs run without their unique key.");
     }
     if report.swept_by_worker {
         out.line(SWEPT_BY_OTHER)?;

@@ -37,11 +37,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             acts::decide(session, &jobs, (&chosen, act), ("cancel", "cancelled", "")).await?;
             tell_of_holders(session, &jobs).await
         }
-        JobsCommand::Retry(jobs) => {
+        JobsCommand::Retry { jobs, anyway } => {
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
             let chosen = acts::chosen(session, &jobs).await?;
             let poisonous = warn_of_poison(session, &jobs).await?;
             let act = inspector.retry(&jobs.task, chosen.selection.clone());
+            let act = if anyway { act.anyway() } else { act };
             acts::decide(session, &jobs, (&chosen, act), ("run again", "run again", &poisonous)).await
         }
         JobsCommand::RunNow(jobs) => {

@@ -15,6 +15,7 @@ mod recover;
 mod stalls;
 mod tasks;
 mod top;
+mod unique;
 #[cfg(unix)]
 pub(crate) mod work;
 mod workers;
@@ -106,6 +107,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Workers { worker: Some(worker), .. } => workers::show(session, &worker).await,
         Command::Workers { beats: true, .. } => workers::list_beats(session).await,
         Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
+        Command::Unique(command) => unique::run(session, command).await,
         Command::Flows(command) => flows::run(session, command).await,
         Command::Stalls(command) => stalls::run(session, command).await,
         Command::Recover(command) => recover::run(session, command).await,

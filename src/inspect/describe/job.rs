@@ -52,6 +52,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("worker", job.worker.as_ref().map(ToString::to_string)),
         ("fence", job.fence.map(|fence| fence.to_string())),
         ("cancel requested", job.cancel_requested.clone()),
+        ("unique key", job.unique_key.clone()),
         ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
         ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
         ("recovered", recovery),

@@ -216,6 +216,7 @@ pub(super) fn job_of(node: &ToSend) -> NewJob {
         overrides,
         expires_after: None,
         dispatched_at_ms: Some(ms_of(SystemTime::now())),
+        unique: None,
     }
 }
 
