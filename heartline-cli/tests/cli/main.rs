@@ -21,6 +21,7 @@ mod tls;
 mod top;
 #[path = "../../../tests/it/support/turn.rs"]
 mod turn;
+mod unique;
 mod usage;
 #[cfg(target_os = "linux")]
 mod work;

@@ -168,7 +168,7 @@ fn states(open: usize, completed: usize) -> String {
 
 // Where the job is (ZMSCORE 4, HMGET, HLEN 2, HEXISTS), its small columns and the reason of a cancel (HGET 14),
 // whether it is a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "26: hexists 1, hget 14, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
+const INSPECT: &str = "27: hexists 1, hget 15, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
 
 /// The columns of a delayed job.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

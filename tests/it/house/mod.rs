@@ -150,6 +150,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         ("enqueuedAt", "enqueued_at"),
         ("expiresAt", "expires_at"),
         ("error", "errors"),
+        ("uniqueOf", "unique_of"),
     ]);
     let mut used = BTreeSet::new();
     for script in scripts() {

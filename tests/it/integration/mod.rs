@@ -32,4 +32,5 @@ mod replicated;
 mod results;
 mod stalls;
 mod test_kit;
+mod unique;
 mod workers;

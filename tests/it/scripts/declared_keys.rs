@@ -69,6 +69,28 @@ async fn dispatch_declares_its_keys() {
 }
 
 #[tokio::test]
+async fn dispatch_unique_and_trim_unique_declare_their_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        task.write(&format!("meta keepCancelled={keep}; runs w: ahead=1; claimed ahead=1")).await;
+        task.write("unique c=ahead done 0 1").await;
+        columns(&mut task, &["ahead"]).await;
+        let own = "options 1 {} maxCount 1 3 priority 1 high dispatchedAt 1 7 delay 1 60000 expires 1 90000";
+        for (args, told) in [
+            (format!("1 1 a a 1 k done 0 {own}"), "new a"),
+            (format!("1 1 b b 1 k debounce 90000 {own}"), "postponed a"),
+            ("1 1 c c 1 c replace 0".to_owned(), "replaced c"),
+            ("1 1 d d 1 c done 0".to_owned(), "existed c"),
+        ] {
+            assert_eq!(task.ok("dispatch_unique", &args).await, format!("[placed {told}]"), "{args}");
+        }
+        assert_eq!(task.ok("remove", "- a - c -").await, "[told removed removed]");
+        assert_eq!(task.ok("trim_unique", "0 500 0").await, "[trimmed 0 2 2]");
+        assert_keys!(task, "no unique, uniqueOf");
+    }
+}
+
+#[tokio::test]
 async fn partitions_declares_its_keys() {
     let mut task = cluster().await;
     task.lose_options().await;
@@ -240,7 +262,7 @@ async fn every_state(task: &mut Task) {
 async fn retry_remove_and_run_now_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    let retried = task.ok("retry", "anna failed - cancelled - again - waiting - running - absent - failed 4").await;
+    let retried = task.ok("retry", "anna 0 failed - cancelled - again - waiting - running - absent - failed 4").await;
     assert_eq!(retried, "[told retried retried retried waiting running unknown changed]");
     assert_eq!(task.ok("run_now", "anna delayed - waiting -").await, "[told promoted waiting]");
     assert_keys!(task, "wait:high failed; wait:low delayed; wait first waiting gone again cancelled again");

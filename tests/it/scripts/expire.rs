@@ -100,7 +100,7 @@ async fn a_dispatch_sets_the_expiry_time() {
     // A retry starts without one.
     task.eval("return redis.call('LREM', KEYS[1], 0, 'a')", &[task.key("wait")], &[]).await.unwrap();
     task.write("failed a=1").await;
-    task.ok("retry", "- a -").await;
+    task.ok("retry", "- 0 a -").await;
     assert!(!task.held("expiresAt").await.contains(r#""a""#));
 }
 

@@ -30,6 +30,8 @@ async fn busy() -> Task {
     task.write("meta maxAgeCompleted=60000; worker host=h; workers w=1").await;
     // Ended jobs that are not reported to their workflows yet.
     task.write("outbox old-completed=6, old-failed=6, old-cancelled=6, gone=6").await;
+    // Unique keys of a waiting job, a claimed one, and one that is gone.
+    task.write("unique k=w-1 done 0 1, c=ahead-1 done 0 1; uniqueOf w-1=k, ahead-1=c, gone=g").await;
     task
 }
 
@@ -140,7 +142,7 @@ async fn each_key_of_another_type_refuses_a_call_with_every_job() {
         ("note", "w run-1 1 1 {} p p"),
         ("extend_locks", "w 9000 2 0 stalled run-1 6 1"),
         ("cancel", "why channel - late - d-1 =delayed@1 old-failed - w-2 -"),
-        ("retry", "- late - d-1 =delayed@1 old-failed - w-2 -"),
+        ("retry", "- 0 late - d-1 =delayed@1 old-failed - w-2 -"),
         ("run_now", "- late - d-1 =delayed@1 old-failed - w-2 -"),
         ("remove", "- late - d-1 =delayed@1 old-failed - w-2 -"),
         ("mend", "anna 9999999999999 late 0 unplaced run-1 0 both_sets"),
@@ -155,7 +157,12 @@ async fn each_key_of_another_type_refuses_a_call_with_every_job() {
 async fn a_script_writes_nothing_if_a_key_has_another_type() {
     let columns = "options 1 {} maxCount 1 3 priority 1 high priority 2 low dispatchedAt 3 7 delay 4 60000";
     each_key("dispatch", &format!("1 1 4 a {{}} b {{}} c {{}} d {{}} {columns}")).await;
+    let own = "options 1 {} maxCount 1 3 priority 1 high dispatchedAt 1 7 delay 1 60000 expires 1 90000";
+    for key in ["new done 0", "k replace 0", "k debounce 90000", "c replace 0", "k done 0"] {
+        each_key("dispatch_unique", &format!("1 1 n n {{}} {key} {own}")).await;
+    }
     for (name, args) in [
+        ("trim_unique", "0 500 0"),
         ("note", "w run-1 1 1 {} p p"),
         ("extend_locks", "w 9000 2 2 stalled run-1 to-cancel run-2 6 1 7 2"),
         ("sweep", "v 1000 5 1000 0 200 auto -"),
@@ -210,9 +217,10 @@ async fn actions_write_nothing_if_a_key_has_another_type() {
         each_key("cancel", &format!("why channel anna {id} -")).await;
     }
     each_key("cancel", "why channel anna w-1 - h-1 - l-1 - d-1 - run-1 - w-2 - absent -").await;
-    for (name, alone) in [("retry", "old-failed"), ("remove", "w-2"), ("run_now", "d-1")] {
-        each_key(name, "anna w-2 - h-1 - d-1 - run-1 - old-failed - old-cancelled - absent -").await;
-        each_key(name, &format!("anna {alone} -")).await;
+    let of_retry = ("retry", "anna 0", "old-failed");
+    for (name, by, alone) in [of_retry, ("remove", "anna", "w-2"), ("run_now", "anna", "d-1")] {
+        each_key(name, &format!("{by} w-2 - h-1 - d-1 - run-1 - old-failed - old-cancelled - absent -")).await;
+        each_key(name, &format!("{by} {alone} -")).await;
     }
     for (name, args) in [("pause", "anna why"), ("resume", "anna"), ("audited", "'nowhere 2'")] {
         each_key(name, args).await;

@@ -317,7 +317,7 @@ async fn a_job_that_is_cancelled_in_its_place_waits_for_the_hook() {
     assert_eq!(task.ok("counts", "").await, "[counted 1 0 0 0 2 0 0 0 0]");
     // It is too late for another cancel, and for a retry.
     assert_eq!(task.ok("cancel", "again channel - a -").await, "[told finalizing]");
-    assert_eq!(task.ok("retry", "- a -").await, "[told finalizing]");
+    assert_eq!(task.ok("retry", "- 0 a -").await, "[told finalizing]");
     assert_eq!(task.ok("run_now", "- d -").await, "[told finalizing]");
     // The tombstone that it left is not a job.
     assert_text!(task.ok("settle", "1 w 1000 '5 hooks' 0 0").await, contains(" a d b ["));
@@ -369,7 +369,7 @@ async fn jobs_that_wait_for_their_hook_are_listed() {
     assert!(found.contains("[a 5 ''") && found.contains("[b w:8 ''") && !found.contains("[c "), "{found}");
     let found = page(&mut task, "running").await;
     assert!(found.contains("[c w:9 ''") && !found.contains("[b "), "{found}");
-    assert!(task.ok("inspect", "a").await.contains(" completed 0 0 1500 0 2 2 0]"));
+    assert!(task.ok("inspect", "a").await.contains(" completed 0 0 1500 '' 0 2 2 0]"));
 }
 
 #[tokio::test]

@@ -26,9 +26,12 @@ async fn clear(task: &mut Task) {
 async fn a_full_server_refuses_what_only_adds_data() {
     let mut task = task().await;
     task.ok("dispatch", "1 1 1 a 1").await;
-    task.write("runs w: held=1").await;
+    task.write("runs w: held=1, ahead=2; claimed ahead=2; unique c=ahead done 0 1").await;
     fill(&mut task).await;
+    assert_eq!(task.refused("dispatch_unique", "1 1 u u 1 c replace 0").await, "OOM");
+    assert_eq!(task.unchanged("dispatch_unique", "1 1 u u 1 c done 0").await, "[placed existed ahead]");
     assert_eq!(task.refused("dispatch", "1 1 2 b 1 c 2 delay 2 5").await, "OOM");
+    assert_eq!(task.refused("dispatch_unique", "1 1 u u 1 k done 0").await, "OOM");
     assert_eq!(task.refused("note", "w held 1 1 {} p p").await, "OOM");
     assert_eq!(task.refused("flow_start", &flow::line().start("a", true)).await, "OOM");
     // A call that writes nothing passes.
@@ -51,6 +54,7 @@ async fn a_call_that_frees_memory_or_keeps_a_job_alive_passes() {
         (old, "trim", "w Completed 60000 200", "[trimmed 1 0]", "no completed"),
         ("wait a", "declare", "1 - w maxCount 2", "[declared 1", "meta.maxCount=2"),
         ("no meta", "declare", "1 100 w maxCount 2", "[declared 100 []]", declared),
+        ("uniqueOf a=k; unique k=a done 0 1", "trim_unique", "0 500 0", "[trimmed 0 1 1]", "no unique, uniqueOf"),
     ] {
         clear(&mut task).await;
         task.declared().await;
@@ -136,7 +140,7 @@ async fn retry_remove_and_run_now_pass() {
     task.write("waits first w; payload f=1, c=1, d=1, e=1; failed f=1; cancelled c=1; delayed d=9e15").await;
     task.write("completed e=1").await;
     fill(&mut task).await;
-    assert_eq!(task.ok("retry", "anna f - c -").await, "[told retried retried]");
+    assert_eq!(task.ok("retry", "anna 0 f - c -").await, "[told retried retried]");
     assert_eq!(task.ok("run_now", "anna d -").await, "[told promoted]");
     assert_keys!(task, "wait d first w f c");
     assert_eq!(task.ok("remove", "anna w - e -").await, "[told removed removed]");

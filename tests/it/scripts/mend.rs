@@ -157,7 +157,7 @@ async fn a_retried_job_without_its_entry_waits_and_is_counted_again() {
     let mut task = Task::with("waits first a").await;
     task.ok("cancel", "why channel - a -").await;
     task.write("no wait").await;
-    assert_eq!(task.ok("retry", "- a -").await, "[told retried]");
+    assert_eq!(task.ok("retry", "- 0 a -").await, "[told retried]");
     assert_keys!(task, "wait a", "it waits with any count");
     assert_eq!(fault(&mut task, "a").await, "miscounted");
     task.ok("mend", "- 9999999999999 a 1 miscounted").await;

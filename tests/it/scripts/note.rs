@@ -58,7 +58,7 @@ async fn a_completed_job_drops_its_checkpoint_and_others_keep_it() {
     task.ok("note", "w a 7 1 {1} p p b 8 1 {2} q q").await;
     task.ok("settle", "1 w 1000 0 '1 5' 0 a 7 b 8 failed 1 'e why 5' {}").await;
     assert_keys!(task, "checkpoint b=8 1 NOW {2}; progress a=7 1 NOW p, b=8 1 NOW q");
-    task.ok("retry", "- b -").await;
+    task.ok("retry", "- 0 b -").await;
     assert_keys!(task, "checkpoint b=8 1 NOW {2}; progress a=7 1 NOW p");
     task.ok("remove", "- a - b -").await;
     assert_keys!(task, "no checkpoint, progress");

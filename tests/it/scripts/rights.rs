@@ -70,7 +70,7 @@ fn commands_of(source: &str) -> BTreeSet<String> {
 async fn an_action_is_done_whole_or_refused_before_the_first_write() {
     for (script, args) in [
         ("run_now", "ada later -"),
-        ("retry", "ada failed - ended -"),
+        ("retry", "ada 0 failed - ended -"),
         ("cancel", "why channel ada later - waits -"),
         ("remove", "ada waits - later - failed - ended -"),
         ("mend", "ada 9999999999999 lost 0 unplaced later 0 two_places"),

@@ -174,7 +174,7 @@ async fn an_entry_of_a_running_job_is_a_tombstone_too() {
 async fn a_job_that_is_cancelled_and_retried_keeps_its_place() {
     let mut task = Task::with("waits first a b").await;
     cancel(&mut task, "a").await;
-    assert_eq!(task.ok("retry", "- a -").await, "[told retried]");
+    assert_eq!(task.ok("retry", "- 0 a -").await, "[told retried]");
     assert_keys!(task, "wait first a b a; tombstones a=1; meta.tombstones=1");
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
     assert_keys!(task, NONE);
@@ -186,7 +186,7 @@ async fn a_retried_job_without_its_entry_goes_to_the_back() {
     let mut task = Task::with("waits a b").await;
     cancel(&mut task, "a").await;
     assert_keys!(task, "wait b");
-    assert_eq!(task.ok("retry", "- a -").await, "[told retried]");
+    assert_eq!(task.ok("retry", "- 0 a -").await, "[told retried]");
     assert_keys!(task, "wait b a");
     assert_eq!(claim(&mut task, 1, 9).await, "b a");
 }
@@ -197,7 +197,7 @@ async fn repeated_cancels_and_retries_leave_as_many_tombstones() {
     for times in 1..=3 {
         cancel(&mut task, "a").await;
         assert_keys!(task, format!("tombstones a={times}; meta.tombstones={times}"));
-        task.ok("retry", "- a -").await;
+        task.ok("retry", "- 0 a -").await;
         assert_keys!(task, format!("tombstones a={times}; meta.tombstones={times}"));
     }
     assert_keys!(task, "wait first a a a a");

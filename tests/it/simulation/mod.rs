@@ -10,6 +10,7 @@
 mod ledger;
 mod model;
 mod task;
+mod unique;
 mod world;
 
 use std::collections::BTreeSet;

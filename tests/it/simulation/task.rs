@@ -110,6 +110,57 @@ impl Task {
         assert_eq!(changed, 1, "{id} was not in {place}");
     }
 
+    /// The fields of a hash, in order.
+    pub fn fields(&mut self, name: &str) -> Vec<String> {
+        let mut fields: Vec<String> = self.conn.hkeys(format!("{}{name}", self.prefix)).unwrap();
+        fields.sort();
+        fields
+    }
+
+    /// Where the copies of its keys are: in the same hash slot.
+    fn copies(&self) -> String {
+        format!("copy-{}", self.prefix)
+    }
+
+    /// Copies all keys, as a replica has them.
+    pub fn copy_all(&mut self) {
+        let (from, to) = (self.prefix.clone(), self.copies());
+        self.replace(&from, &to);
+    }
+
+    /// Replaces all keys by their copies.
+    pub fn restore_all(&mut self) {
+        let (from, to) = (self.copies(), self.prefix.clone());
+        self.replace(&from, &to);
+        self.last_entry = "-".to_owned();
+    }
+
+    /// Removes all keys and their copies.
+    pub fn remove_all(&mut self) {
+        for prefix in [self.prefix.clone(), self.copies()] {
+            self.clear(&prefix);
+        }
+    }
+
+    fn replace(&mut self, from: &str, to: &str) {
+        self.clear(to);
+        let mut copies = redis::pipe();
+        for name in self.names() {
+            copies.cmd("COPY").arg(format!("{from}{name}")).arg(format!("{to}{name}")).ignore();
+        }
+        let () = copies.query(&mut self.conn).unwrap();
+    }
+
+    fn clear(&mut self, prefix: &str) {
+        let keys: Vec<String> = self.names().iter().map(|name| format!("{prefix}{name}")).collect();
+        let () = self.conn.del(keys).unwrap();
+    }
+
+    /// The names of all keys that scripts write.
+    fn names(&self) -> BTreeSet<&'static str> {
+        self.scripts.values().flat_map(|(_, keys)| keys.iter().copied()).collect()
+    }
+
     /// The time of the server, ms.
     pub fn now_ms(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.conn).unwrap();

@@ -476,7 +476,10 @@ impl World {
         let id = format!("job-{}", self.rng.u32(..60));
         let args = ["anna".to_owned(), id.clone(), String::new()];
         match self.rng.u32(..4) {
-            0 | 1 => self.told("retry", &args, |model| model.retry(&id)),
+            0 | 1 => {
+                let args = ["anna".to_owned(), "0".to_owned(), id.clone(), String::new()];
+                self.told("retry", &args, |model| model.retry(&id));
+            }
             2 => self.told("remove", &args, |model| model.remove(&id)),
             _ => {
                 // Mostly one for which it is possible.

@@ -5,8 +5,8 @@ use crate::support::task::{INTERVAL, MortalWorker, TestTask, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::{
-    App, Context, Graph, Heartbeat, JobError, JobFilter, JobHandle, JobState, JobValues, Outcome, Priority,
-    RetryPolicy, SilentSelection, StallOptions, TaskDef, TaskOptions, TaskRef, WorkerIdentity, WorkflowOptions,
+    App, Context, Graph, Heartbeat, JobError, JobFilter, JobHandle, JobState, JobValues, Outcome, Placed, Priority,
+    RetryPolicy, SilentSelection, StallOptions, TaskDef, TaskOptions, TaskRef, Unique, WorkerIdentity, WorkflowOptions,
     WorkflowState,
 };
 use std::collections::{BTreeSet, HashMap};
@@ -94,6 +94,17 @@ impl Stage {
         drop(app);
         job
     }
+
+    /// A job with a unique key that a worker had claimed ahead when it died.
+    async fn ahead(&self) {
+        let (_app, jobs) = self.test.producer().await;
+        let job = jobs.dispatch("open".into()).id("ahead").delay(PATIENCE * 10);
+        job.unique(Unique::by("ahead")).await.unwrap();
+        self.test.run::<u64>("ZREM", "delayed", &["ahead"]).await;
+        self.test.run::<u64>("HSET", "locks", &["ahead", "gone:5"]).await;
+        self.test.run::<u64>("HSET", "claimed", &["ahead", "5"]).await;
+        self.test.run::<u64>("SADD", "active", &["ahead"]).await;
+    }
 }
 
 /// No job is recovered before a person acts.
@@ -136,6 +147,9 @@ async fn produces(stage: &Stage) {
     assert!(jobs.handle("normal").unwrap().progress().await.unwrap().is_none());
     assert!(jobs.counts().await.unwrap().waiting > 0);
     assert!(jobs.job("normal").await.unwrap().error.is_none());
+    let unique = Unique::by("ahead").replace();
+    let replaced = jobs.dispatch("open".into()).unique(unique).await.unwrap();
+    assert_eq!(replaced.placed(), Some(Placed::Replaced));
     let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
     let mut steps = flow.events();
     for (id, what) in [("one", "open"), ("late", "hangs"), ("cancelled", "open")] {
@@ -319,6 +333,7 @@ async fn acts(stage: &Stage) {
 async fn a_life(stage: &Stage) -> [BTreeSet<String>; 4] {
     stage.orphan("orphan").await;
     stage.orphan("dead").await;
+    stage.ahead().await;
     stage.sent().await;
     produces(stage).await;
     let mut produced = stage.sent().await;
