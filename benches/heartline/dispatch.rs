@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use heartline::{App, EventMode, Retention, TaskOptions, TaskRef};
+use heartline::{App, EventMode, Retention, TaskOptions, TaskRef, Unique};
 use redis::Cmd;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 
@@ -12,7 +12,8 @@ use crate::Bench;
 use crate::report::{Row, Runs, Stat, progress};
 use crate::server::{Script, Server};
 
-pub const ROWS: &[&str] = &["dispatch_bulk", "dispatch_100_concurrent", "dispatch_one_at_a_time"];
+pub const ROWS: &[&str] =
+    &["dispatch_bulk", "dispatch_100_concurrent", "dispatch_one_at_a_time", "dispatch_unique_one_at_a_time"];
 
 /// Writes and queues jobs, without checks and events.
 const RAW_BULK: &str = "
@@ -79,6 +80,9 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     }
     if bench.wants(ROWS[2]) {
         rows.push(one_at_a_time(bench).await?);
+    }
+    if bench.wants(ROWS[3]) {
+        rows.push(unique_one_at_a_time(bench).await?);
     }
     Ok(rows)
 }
@@ -220,4 +224,36 @@ async fn one_at_a_time(bench: &mut Bench) -> Result<Row> {
     Ok(runs.row(ROWS[2]).must("≥ 0.85 of raw", |_, ratio| ratio >= 0.85).note(format!(
         "raw: EVALSHA of the same 5 writes without checks, same client (a blocking client reaches {blocking:.0})"
     )))
+}
+
+/// Dispatches with a unique key each, next to plain dispatches.
+async fn unique_one_at_a_time(bench: &mut Bench) -> Result<Row> {
+    let (n, count) = (bench.size(20_000), bench.runs());
+    let mut runs = Runs::default();
+    for run in 1..=count {
+        progress(&format!("unique dispatch one at a time: {n} jobs, run {run} of {count}"));
+        let task = app(&bench.server).await?.task_ref::<String, ()>("unique")?;
+        fill(&task, 1, 64).await?;
+        let before = bench.server.counted()?;
+        let start = Instant::now();
+        for number in 0..n {
+            task.dispatch(payload(64)).unique(Unique::by(id(number))).await?;
+        }
+        let took = start.elapsed();
+        runs.own(n, took, &bench.server.counted()?.since(&before));
+        bench.server.clean()?;
+
+        let task = app(&bench.server).await?.task_ref::<String, ()>("plain")?;
+        fill(&task, 1, 64).await?;
+        let before = bench.server.counted()?;
+        let start = Instant::now();
+        for _ in 0..n {
+            task.dispatch(payload(64)).await?;
+        }
+        let took = start.elapsed();
+        runs.raw(n, took, &bench.server.counted()?.since(&before));
+        bench.server.clean()?;
+    }
+    let note = "raw: dispatches without a key, by the same client";
+    Ok(runs.row(ROWS[3]).must("≥ 0.30 of raw", |_, ratio| ratio >= 0.30).note(note))
 }
