@@ -18,7 +18,8 @@ for line in fragments:lines() do
 end
 fragments:close()
 
--- The table of all keys, which scripts get that use one of the fragments `book`, `faults`, `named` and `resolve`.
+-- The table of all keys, which scripts get that use one of the fragments `book`, `faults`, `gone`, `named`, `resolve`
+-- and `tick_jobs`.
 globals = { "keys" }
 
 -- A script may name the keys of its header. Fragments are given the keys that they need.

@@ -1,6 +1,6 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
--- Uses     now events wake types filled terminal place
+-- Uses     now events wake types filled terminal place largest
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -87,9 +87,8 @@ if not wire then
   news[#news + 1], news[#news + 2] = 'wire', ARGV[1]
   if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
 end
--- An upper bound for the payloads that a claim reads, in powers of two, so that it rarely changes.
 if largest > (tonumber(known_largest) or 0) then
-  news[#news + 1], news[#news + 2] = 'largest', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))
+  news[#news + 1], news[#news + 2] = 'largest', bound_of(largest)
 end
 redis.call('HSET', meta, unpack(news))
 if event_mode ~= 'off' then

@@ -1,4 +1,4 @@
--- Removes what is left of a task without jobs: options, counters, events, records of calls.
+-- Removes what is left of a task without jobs: options, counters, events, records of calls, schedules.
 -- KEYS[1]  wait:high     (list)    ids
 -- KEYS[2]  wait          (list)    ids
 -- KEYS[3]  wait:low      (list)    ids
@@ -36,8 +36,18 @@
 -- KEYS[35] outcome       (hash)    column
 -- KEYS[36] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[37] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
--- KEYS[38] unique        (hash)    unique key -> its entry
--- KEYS[39] uniqueOf      (hash)    id -> unique key
+-- KEYS[38] schedules     (zset)    schedules by the time of their next tick, ms
+-- KEYS[39] schedules:rule     (hash)  schedule -> rule
+-- KEYS[40] schedules:input    (hash)  schedule -> payload of its jobs
+-- KEYS[41] schedules:paused   (hash)  schedule -> pause
+-- KEYS[42] schedules:ledger   (hash)  schedule -> counts
+-- KEYS[43] schedules:ticks    (hash)  schedule -> last ticks
+-- KEYS[44] schedules:pending  (zset)  schedules with a pending tick
+-- KEYS[45] schedules:keepers  (zset)  workers that fire
+-- KEYS[46] schedules:named    (zset)  schedules that workers name
+-- KEYS[47] schedules:gone     (zset)  removed schedules
+-- KEYS[48] unique        (hash)    unique key -> its entry
+-- KEYS[49] uniqueOf      (hash)    id -> unique key
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -50,4 +60,6 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
-  claimed, checkpoint, progress, outcome, finalizing, parked, unique, unique_of) }
+  claimed, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
+  schedules_paused, schedules_ledger, schedules_ticks, schedules_pending, schedules_keepers, schedules_named,
+  schedules_gone, unique, unique_of) }

@@ -1,4 +1,4 @@
--- Sets the number of partitions of a task for which nothing was declared or dispatched yet.
+-- Sets the number of partitions of a task for which nothing was declared, dispatched or scheduled yet.
 -- KEYS[1]  meta         (hash)    wire version, partitions, options, totals, pause; of the first partition
 -- KEYS[2]  payload      (hash)    column
 -- ARGV[1]  wire         (version of the caller)
@@ -13,7 +13,8 @@ if tonumber(written[1] or 0) > tonumber(ARGV[1]) then
 end
 if written[2] then return { 'partitions', tonumber(written[2]) } end
 -- Existing data was written for one partition, and an existing pause would not hold for the others.
-if written[3] or written[4] or written[5] or redis.call('HLEN', payload) > 0 then return { 'partitions', 1 } end
+local has_data = written[1] or written[3] or written[4] or written[5] or redis.call('HLEN', payload) > 0
+if has_data then return { 'partitions', 1 } end
 local count = tonumber(ARGV[2])
 if count > 1 then redis.call('HSET', meta, 'partitions', count, 'wire', ARGV[1]) end
 return { 'partitions', count }

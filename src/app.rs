@@ -448,8 +448,10 @@ impl App {
         }
         let name: Arc<str> = name.into();
         let shared = self.share(&name, options);
-        // No hook runs without a handler.
+        // Without a handler, no hook runs and no schedule is declared.
         let _ = shared.hook.set(None);
+        #[cfg(feature = "schedules")]
+        drop(shared.schedules.lock().close());
         tasks.named.insert(name, Arc::downgrade(&shared));
         Ok(TaskRef::new(shared))
     }
@@ -497,6 +499,8 @@ impl App {
                 hook,
                 errors: Arc::clone(errors),
                 needs: Arc::clone(needs),
+                #[cfg(feature = "schedules")]
+                schedules: shared.schedules.lock().close(),
                 shared: None,
             }
         };

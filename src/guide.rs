@@ -4,6 +4,7 @@
 //! |---|---|
 //! | guarantees, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
+//! | jobs at set times | [`recurring`] |
 //! | one job at a time per key: unique jobs, replace, debounce | [`unique`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
@@ -15,8 +16,9 @@
 
 /// Pages that link to each other. On docs.rs, links lead to modules instead of files: the first definition of a link counts.
 macro_rules! pages {
-    ($($page:ident = $file:literal),* $(,)?) => {
+    ($($(#[$condition:meta])* $page:ident = $file:literal),* $(,)?) => {
         $(
+            $(#[$condition])*
             #[doc = "[board]: crate::guide::web_page"]
             #[doc = "[coming_from]: crate::guide::coming_from"]
             #[doc = "[command_line]: crate::guide::command_line"]
@@ -30,7 +32,9 @@ macro_rules! pages {
             #[doc = "[performance]: crate::guide::performance"]
             #[doc = "[prefetch]: crate::guide::performance#short-jobs-at-a-low-concurrency"]
             #[doc = "[production]: crate::guide::production"]
+            #[doc = "[recurring]: crate::guide::recurring"]
             #[doc = "[restarts]: crate::guide::guarantees#restarts-and-exclusive-names"]
+            #[doc = "[testing]: crate::guide::testing"]
             #[doc = "[unique]: crate::guide::unique"]
             #[doc = "[workflows]: crate::guide::workflows"]
             #[doc = ""]
@@ -43,6 +47,8 @@ macro_rules! pages {
 pages! {
     guarantees = "guarantees",
     workflows = "workflows",
+    #[cfg(feature = "schedules")]
+    recurring = "recurring",
     unique = "unique",
     production = "production",
     engines = "engines",

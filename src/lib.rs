@@ -105,6 +105,7 @@
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: metrics of a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |
+//! | `schedules` | no | [`Schedule`]: recurring jobs, by a cron pattern or by a gap |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server; see the page on testing in the [`guide`] |
 
@@ -139,6 +140,8 @@ mod plural;
 #[cfg(feature = "private-server")]
 pub mod private_server;
 mod runtime;
+#[cfg(feature = "schedules")]
+mod schedule;
 mod stall;
 mod task;
 #[cfg(feature = "testing")]
@@ -175,6 +178,8 @@ pub use inspect::page::{JobCount, JobPage, JobRow};
 pub use inspect::poison::PoisonSuspect;
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::repair::RepairReport;
+#[cfg(feature = "schedules")]
+pub use inspect::schedules::{ScheduleCounts, ScheduleList};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};
@@ -190,6 +195,7 @@ pub use job::instance::{NodeState, WorkflowState};
 pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
+pub use job::tick::Tick;
 pub use latency::LatencySummary;
 #[cfg(feature = "metrics")]
 pub use metrics::{RunMetrics, WorkerMetrics};
@@ -204,6 +210,12 @@ pub use runtime::death_proof::DeathProof;
 pub use runtime::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
 pub use runtime::stats::{TaskStats, WorkerStats};
 pub use runtime::upstream::{NodeName, Upstream};
+#[cfg(feature = "schedules")]
+pub use schedule::info::{RecentTick, ScheduleInfo, SchedulePause};
+#[cfg(feature = "schedules")]
+pub use schedule::policy::{Missed, Overlap, ScheduleSource, TickOutcome};
+#[cfg(feature = "schedules")]
+pub use schedule::rule::{Preview, Schedule};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;
 pub use stall::witness::DetectorReset;
@@ -211,6 +223,8 @@ pub use task::cancel::Cancel;
 pub use task::definition::{TaskDef, TaskHandler};
 pub use task::dispatch::Dispatch;
 pub use task::handle::{CancelOutcome, JobHandle};
+#[cfg(feature = "schedules")]
+pub use task::schedules::{Placement, Schedules};
 pub use task::task_ref::{Job, TaskCounts, TaskRef};
 pub use worker::builder::Worker;
 pub use worker::identity::WorkerIdentity;

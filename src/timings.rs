@@ -17,6 +17,15 @@ pub struct Timings {
     /// A worker forgets another one after it saw no sign of life of that worker for this long. If the server's clock
     /// jumped, every worker seems long gone until its next sign of life.
     pub unseen: Duration,
+    /// How often a worker looks for due ticks of schedules, and says which schedules its code declares.
+    #[cfg(feature = "schedules")]
+    pub schedule_look: Duration,
+    /// The same while ticks may wait for the end of a job.
+    #[cfg(feature = "schedules")]
+    pub schedule_pending: Duration,
+    /// A worker removes schedules that no worker names after it has named its own without a gap for this long.
+    #[cfg(feature = "schedules")]
+    pub schedule_steady: Duration,
     /// How often a worker removes unique keys whose jobs are gone.
     pub trim_unique: Duration,
 }
@@ -29,6 +38,12 @@ impl Default for Timings {
             workflow_grace: Duration::from_secs(10),
             claim_silence: Duration::from_secs(30),
             unseen: Duration::from_secs(60),
+            #[cfg(feature = "schedules")]
+            schedule_look: Duration::from_secs(5),
+            #[cfg(feature = "schedules")]
+            schedule_pending: Duration::from_secs(2),
+            #[cfg(feature = "schedules")]
+            schedule_steady: Duration::from_secs(600),
             trim_unique: Duration::from_secs(60),
         }
     }

@@ -23,7 +23,9 @@ use crate::backoff::Pauses;
 #[cfg(feature = "tls")]
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::credentials::Credentials;
-use crate::error::{Error, Result};
+#[cfg(feature = "tls")]
+use crate::error::Error;
+use crate::error::Result;
 use crate::mutex::Mutex;
 
 /// A connection to one server, which many callers may share.

@@ -16,6 +16,8 @@ pub(crate) mod declare;
 pub(crate) mod dispatch;
 #[cfg(feature = "testing")]
 pub(crate) mod drain;
+#[cfg(feature = "schedules")]
+mod due_schedules;
 pub(crate) mod engine;
 pub(crate) mod extend_locks;
 pub(crate) mod hash_slot;
@@ -33,6 +35,18 @@ pub(crate) mod replicated;
 pub(crate) mod reply;
 pub(crate) mod report;
 pub(crate) mod retention;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedule_calls;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedule_firing;
+#[cfg(feature = "schedules")]
+mod schedule_info;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedule_put;
+#[cfg(feature = "schedules")]
+mod schedule_rows;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedules;
 pub(crate) mod scripts;
 pub(crate) mod sentinel;
 pub(crate) mod server;

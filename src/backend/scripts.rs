@@ -30,13 +30,13 @@ macro_rules! fragments {
 
 fragments! {
     around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure
-    faults fields filled finish flow flow_events flow_remove flow_reply flow_step grace held hooks interval may
-    named nodes now object page parked place renew replay reported_outcomes resolve shrink_first since spare states
-    stored_outcomes terminal tombstones totals types unique unlock wake
+    faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace held hooks interval known
+    largest may named nodes now object page parked place renew replay reported_outcomes resolve schedules shrink_first
+    since spare states stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.
-const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "named", "resolve"];
+const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "gone", "named", "resolve", "tick_jobs"];
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
 const BLOCKS: &str = lib!("wake");
@@ -73,6 +73,10 @@ scripts! {
     FLOW_PAUSE "flow_pause", FLOW_RETRY "flow_retry", FLOW_LOOK "flow_look", FLOW_RESEND "flow_resend",
     FLOW_PUT_OFF "flow_put_off", FLOW_AUDIT "flow_audit", FLOW_PLACE "flow_place", FLOW_TRIM "flow_trim" on Completed,
     FLOW_STATE "flow_state", FLOW_LIST "flow_list" on Completed, FLOW_NODES "flow_nodes", ENDED "ended",
+    // Schedules.
+    SCHEDULE_PUT "schedule_put", SCHEDULE_LOOK "schedule_look", SCHEDULE_FIRE "schedule_fire",
+    SCHEDULE_NAMES "schedule_names", SCHEDULE_READ "schedule_read", SCHEDULE_PAUSE "schedule_pause",
+    SCHEDULE_RUN "schedule_run", SCHEDULE_REMOVE "schedule_remove",
 }
 
 /// How long the calls of this process took to be answered, for each script that it has called.
@@ -132,6 +136,7 @@ impl ScriptDef {
     }
 
     /// The text as a single server gets it.
+    #[cfg(feature = "testing")]
     pub(crate) fn source(&self) -> &str {
         &self.text(false).0
     }

@@ -33,8 +33,8 @@ pub(crate) async fn entry(conn: &mut impl Connection, keys: &TaskKeys, key: &str
     Ok(text.and_then(|Text(text)| StoredUnique::from_wire(&text)))
 }
 
-/// Removes keys of jobs that are gone, among about `count` jobs. The cursor is 0 at the beginning and at the end. Returns the next cursor,
-/// and how many jobs were read and removed.
+/// Removes keys of jobs that are gone, among about `count` jobs. The cursor is 0 at the beginning and at the end. Returns
+/// the next cursor, and how many jobs were read and removed.
 pub(crate) async fn trim(
     conn: &mut impl Connection,
     keys: &TaskKeys,

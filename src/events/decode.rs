@@ -136,7 +136,28 @@ impl<'a> Reading<'a> {
                 let (task, worker) = (self.task_name(), self.holder());
                 self.push(Event::Progress { task, id: job(id), at: self.at?, value, message, worker })
             }),
+            "scheduled" | "overlapped" | "missed" => self.take_ticks(name, value),
             _ => self.take_outcomes(name, value),
+        }
+    }
+
+    /// Takes the ticks of schedules: fired, overlapped and missed ones.
+    fn take_ticks(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
+            "scheduled" => groups(value, |[schedule, due_ms, id, late_ms]| {
+                let (task, id, at, schedule) = (self.task_name(), job(id), self.at?, schedule.to_owned());
+                let (due, late) = (time(due_ms)?, delay_of(late_ms)?);
+                self.push(Event::Scheduled { task, id, at, schedule, due, late })
+            }),
+            "overlapped" => groups(value, |[schedule, due_ms]| {
+                let (task, id, at) = (self.task_name(), tick_of(schedule, due_ms), self.at?);
+                self.push(Event::Overlapped { task, id, at, schedule: schedule.to_owned(), due: time(due_ms)? })
+            }),
+            _ => groups(value, |[schedule, due_ms, count]| {
+                let (task, id, at) = (self.task_name(), tick_of(schedule, due_ms), self.at?);
+                let (due, count) = (time(due_ms)?, stored_number(count)?);
+                self.push(Event::Missed { task, id, at, schedule: schedule.to_owned(), due, count })
+            }),
         }
     }
 
@@ -300,6 +321,11 @@ fn message_of(brief: &str) -> String {
     if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
 }
 
+/// The id that the job of a tick would have without partitions.
+fn tick_of(schedule: &str, due_ms: &str) -> JobId {
+    job(&format!("{schedule}@{due_ms}"))
+}
+
 fn job(id: &str) -> JobId {
     JobId::from_wire(id)
 }
@@ -434,6 +460,33 @@ mod tests {
     }
 
     #[test]
+    fn the_ticks_of_schedules_have_events() {
+        let fields = [
+            ("total", "5"),
+            ("worker", "w"),
+            ("dispatched", "a@60000"),
+            ("scheduled", "a 60000 a@60000 12"),
+            ("overlapped", "b 60000"),
+            ("missed", "c 50000 7 d 1 1"),
+        ];
+        let decoded = decode("export", &entry(&fields)).unwrap();
+        assert!(!decoded.unknown_fields);
+        let named = ["dispatched a@60000", "scheduled a@60000", "overlapped b@60000", "missed c@50000", "missed d@1"];
+        assert_eq!(names(&decoded), named.map(|name| format!("task:{name}")));
+        let json: Vec<String> = [1, 2, 3].map(|at: usize| serde_json::to_string(&decoded.events[at]).unwrap()).into();
+        let shown = |event: &str, id: &str, rest: &str| {
+            let at = r#""at_ms":1700000000123"#;
+            format!(r#"{{"event":"{event}","task":"export","id":"{id}",{at},{rest}}}"#)
+        };
+        let wanted = [
+            shown("scheduled", "a@60000", r#""schedule":"a","due_ms":60000,"late_ms":12"#),
+            shown("overlapped", "b@60000", r#""schedule":"b","due_ms":60000"#),
+            shown("missed", "c@50000", r#""schedule":"c","due_ms":50000,"count":7"#),
+        ];
+        assert_eq!(json, wanted);
+    }
+
+    #[test]
     fn fields_of_a_later_version_are_skipped() {
         let decoded = decode("t", &entry(&[("total", "3"), ("archived", "x y"), ("dispatched", "a")])).unwrap();
         assert_eq!((names(&decoded), decoded.unknown_fields), (vec!["task:dispatched a".to_owned()], true));
@@ -452,6 +505,9 @@ mod tests {
             ("restarted", "a -1 0"),
             ("reason", "boredom"),
             ("stalled", "a 1 recovered w"),
+            ("scheduled", "a 1 a@1"),
+            ("overlapped", "a soon"),
+            ("missed", "a 1 many"),
         ] {
             assert_eq!(decode("t", &entry(&[(name, value)])), Err(name.to_owned()));
         }

@@ -105,6 +105,37 @@ macro_rules! events {
 events! {
     /// The job was written; it waits, or is delayed.
     Dispatched = "task:dispatched" {},
+    /// A schedule fired a tick, and wrote the job for it. Its [`Dispatched`](Event::Dispatched) event comes first.
+    Scheduled = "task:scheduled" {
+        /// The schedule.
+        schedule: String,
+        /// The time of the tick, as its rule says, without jitter.
+        #[serde(rename = "due_ms", serialize_with = "ms_since_1970")]
+        due: SystemTime,
+        /// How long after its time, jitter included, the tick fired.
+        #[serde(rename = "late_ms", serialize_with = "as_ms")]
+        late: Duration,
+    },
+    /// A tick made no job, since the last job of its schedule had not ended, or a newer tick took its place. The id is
+    /// the one that its job would have had in a task without partitions.
+    Overlapped = "task:overlapped" {
+        /// The schedule.
+        schedule: String,
+        /// The time of the tick.
+        #[serde(rename = "due_ms", serialize_with = "ms_since_1970")]
+        due: SystemTime,
+    },
+    /// Ticks made no job, since no worker fired them in time. The id is the one that the job of the newest would have
+    /// had in a task without partitions.
+    Missed = "task:missed" {
+        /// The schedule.
+        schedule: String,
+        /// The time of the newest of these ticks.
+        #[serde(rename = "due_ms", serialize_with = "ms_since_1970")]
+        due: SystemTime,
+        /// How many ticks.
+        count: u64,
+    },
     /// A worker claimed the job ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)), or reverted its begin:
     /// its handler has not begun.
     Claimed = "task:claimed" {

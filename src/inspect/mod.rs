@@ -26,6 +26,8 @@ mod read_instance;
 mod read_tasks;
 pub(crate) mod recover;
 pub(crate) mod repair;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedules;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;

@@ -1,10 +1,14 @@
-//! For the tests and benches of this repository only: the scripts by name, the witness rule, and a way to break the keeper. It may
-//! change with any version.
+//! For the tests and benches of this repository only: the scripts by name, the witness rule, the calls about schedules, and a way to
+//! break the keeper. It may change with any version.
 
+#[cfg(feature = "schedules")]
+mod schedules;
 mod scripts;
 mod witness;
 
 pub use crate::keeper::hooks::break_keeper;
 pub use crate::timings::Timings;
+#[cfg(feature = "schedules")]
+pub use schedules::{SimulatedFired, SimulatedLook, SimulatedSchedules, SimulatedWriter};
 pub use scripts::{ScriptSource, scripts};
 pub use witness::SimulatedWitness;

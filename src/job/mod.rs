@@ -10,3 +10,4 @@ pub(crate) mod shape;
 pub(crate) mod snooze;
 pub(crate) mod state;
 pub(crate) mod subgraph_result;
+pub(crate) mod tick;

@@ -218,6 +218,8 @@ mod tests {
             hook: None,
             errors: Arc::new([]),
             needs: Arc::new([]),
+            #[cfg(feature = "schedules")]
+            schedules: Arc::new([]),
             shared: None,
         };
         let task = Arc::new(TaskRuntime::new(0, definition, 0, &store));

@@ -38,6 +38,8 @@ async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::conv
     let (mut conn, mut hints) = keeper.worker.store.cancel_hints(&tasks).await?;
     // A hint may have been missed while no connection listened.
     keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
+    #[cfg(feature = "schedules")]
+    keeper.watches.iter().for_each(|watch| watch.look_now.notify_one());
     let pings = async {
         loop {
             tokio::time::sleep(PING).await;
@@ -62,6 +64,10 @@ async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::conv
         }
         for watch in keeper.watches.iter().filter(|watch| watch.task.keys.cancel_channel() == channel) {
             watch.task.held.ring(&id);
+            #[cfg(feature = "schedules")]
+            if id == super::schedules::HINT {
+                watch.look_now.notify_one();
+            }
         }
     }
 }

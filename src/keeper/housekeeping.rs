@@ -120,6 +120,7 @@ pub(super) async fn expire(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), E
 }
 
 /// Removes unique keys whose jobs are gone: one call a minute, and more while a quarter of what a call reads is gone.
+/// After the most calls of a pass, the next pass continues.
 pub(super) async fn trim_unique(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
     let (last, mut cursor) = *watch.key_scan.lock();
     if clock::now().since(last) < keeper.worker.store.timings.trim_unique {
@@ -130,8 +131,9 @@ pub(super) async fn trim_unique(keeper: &Keeper, watch: &TaskMonitor) -> Result<
         let call = async |conn: &mut _| unique::trim(conn, keys, cursor, KEY_BATCH).await;
         let (next, read, removed) = keeper.housekeeping_call(call).await?;
         cursor = next;
-        *watch.key_scan.lock() = (clock::now(), cursor);
-        if next == 0 || removed * 4 < read.max(1) {
+        let is_over = next == 0 || removed * 4 < read.max(1);
+        *watch.key_scan.lock() = (if is_over { clock::now() } else { last }, cursor);
+        if is_over {
             break;
         }
     }

@@ -15,11 +15,17 @@ pub(crate) mod log;
 pub(crate) mod notes;
 pub(crate) mod presence;
 pub(crate) mod reconcile;
+#[cfg(feature = "schedules")]
+mod schedule_names;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedules;
 pub(crate) mod sweep;
 pub(crate) mod sweep_progress;
 pub(crate) mod task_monitor;
 pub(crate) mod thread;
 pub(crate) mod tick;
+#[cfg(feature = "schedules")]
+mod timetable;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -22,6 +22,9 @@ pub(crate) struct TaskMonitor {
     /// Notified when the witness has new information.
     pub(crate) seen: Notify,
     pub(super) pass: Mutex<SweepProgress>,
+    /// Notified when ticks may be due sooner than expected.
+    #[cfg(feature = "schedules")]
+    pub(super) look_now: Notify,
     /// When unique keys were last removed, and the cursor of the next call.
     pub(super) key_scan: Mutex<(Moment, u64)>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
@@ -38,6 +41,8 @@ impl TaskMonitor {
             task,
             seen: Notify::new(),
             pass: Mutex::default(),
+            #[cfg(feature = "schedules")]
+            look_now: Notify::new(),
             key_scan: Mutex::new((now, 0)),
             connection: Mutex::default(),
             given_up: AtomicU64::new(0),

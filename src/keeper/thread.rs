@@ -41,6 +41,8 @@ pub(crate) fn start(
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(notes::run(Arc::clone(&keeper), Arc::clone(watch)));
+                #[cfg(feature = "schedules")]
+                loops.spawn(super::schedules::run(Arc::clone(&keeper), Arc::clone(watch)));
             }
             let handed_back = tokio::select! {
                 () = end.stop.cancelled() => None,
@@ -53,6 +55,8 @@ pub(crate) fn start(
                 }
             };
             drop(loops);
+            #[cfg(feature = "schedules")]
+            super::schedules::leave(&keeper).await;
             if let Some(handed_back) = handed_back {
                 dropped_worker::end(&keeper, handed_back).await;
             }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::retry::RetryPolicy;
 use super::stall::OnLockRisk;
 use crate::config_error::{ConfigErrors, Faults};
+use crate::job::tick::Tick;
 use crate::unix_time::opt_ms;
 
 /// The options that a dispatch sets for its own job. They are stored with the job as JSON, so every worker follows them.
@@ -37,6 +38,9 @@ pub(crate) struct Overrides {
     pub cancel_grace: Option<Duration>,
     #[serde(skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
+    /// The tick of a schedule that the job is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tick: Option<Tick>,
 }
 
 /// Strings that travel with a job next to its payload.
@@ -98,11 +102,12 @@ mod tests {
             attempts: Some(3),
             retried_codes: Some(vec!["busy".into()]),
             headers: Headers::from([("k".into(), "v".into())]),
+            tick: Some(Tick::new("nightly".to_owned(), 60_000, Some(30_000))),
         };
         assert!(!overrides.is_empty());
         assert_eq!(
             serde_json::to_string(&overrides).unwrap(),
-            r#"{"delay_ms":5000,"max_count":0,"retry_on":["busy"],"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
+            r#"{"delay_ms":5000,"max_count":0,"retry_on":["busy"],"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"},"tick":{"schedule":"nightly","due_ms":60000,"previous_ms":30000}}"#
         );
     }
 
@@ -119,6 +124,7 @@ mod tests {
                 attempts,
                 retried_codes: attempts.map(|n| vec![n.to_string()]),
                 headers: Headers::from([("k".into(), String::new())]),
+                tick: max_count.map(|due| Tick::new("a".to_owned(), due.into(), attempts.map(u64::from))),
             };
             let json = serde_json::to_string(&overrides).unwrap();
             prop_assert_eq!(serde_json::from_str::<Overrides>(&json).unwrap(), overrides);

@@ -18,6 +18,7 @@ use crate::error::job_error::MissingState;
 use crate::escape::{Escaped, cut};
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
+use crate::job::tick::Tick;
 use crate::options::overrides::Headers;
 use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
@@ -53,6 +54,7 @@ pub(crate) struct Run {
     pub(crate) is_hook: bool,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
+    pub(crate) tick: Option<Tick>,
     pub(crate) data: Arc<Data>,
     /// `None` in a test of a handler.
     pub(crate) note_store: Option<Arc<NoteStore>>,
@@ -117,6 +119,12 @@ impl Context {
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.0.headers.get(name).map(String::as_str)
+    }
+
+    /// The tick of the schedule that dispatched the job, and the tick before it. `None` for any other job.
+    #[must_use]
+    pub fn tick(&self) -> Option<&Tick> {
+        self.0.tick.as_ref()
     }
 
     /// The value of this type that was passed to [`AppBuilder::state`](crate::AppBuilder::state).

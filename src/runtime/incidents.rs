@@ -167,6 +167,8 @@ fn effect(part: &str) -> &'static str {
         "presence" => "tools show the worker as silent",
         "reconcile" => "jobs of dead workers of this host are left to the sweep",
         "retention" => "ended jobs are kept for longer",
+        "schedule names" => "its schedules are not written, and workers do not know that it fires ticks",
+        "schedules" => "it fires no ticks of schedules",
         "sweep" => "stalled jobs are not recovered",
         "unique keys" => "unique keys of removed jobs stay",
         "wake" | "take" => "it looks for work every 5 s",

@@ -13,6 +13,8 @@ pub(crate) mod observer;
 pub(crate) mod outbox;
 pub(crate) mod permits;
 pub(crate) mod rights;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedules;
 pub(crate) mod shared;
 pub(crate) mod state;
 pub(crate) mod stats;

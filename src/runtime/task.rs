@@ -39,6 +39,9 @@ pub(crate) struct Definition {
     /// The user's mappings of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) needs: Arc<[Need]>,
+    /// The schedules that the code declares.
+    #[cfg(feature = "schedules")]
+    pub(crate) schedules: Arc<[super::schedules::DeclaredSchedule]>,
     /// For a task with partitions: the slots and figures that they share.
     pub(crate) shared: Option<Arc<Partitioned>>,
 }

@@ -72,7 +72,7 @@ impl Dispatcher {
     }
 
     /// Checks, once, that the task has as many partitions as its options say. Sets that number if the task is new.
-    async fn agree(&self) -> Result<(), Error> {
+    pub(super) async fn agree(&self) -> Result<(), Error> {
         let Some(wanted) = self.wanted.filter(|_| !self.agreed.load(Ordering::Acquire)) else { return Ok(()) };
         let store = &self.buffer.store;
         let agree = || async {

@@ -6,5 +6,7 @@ pub(crate) mod dispatch;
 pub(crate) mod dispatch_buffer;
 pub(crate) mod dispatcher;
 pub(crate) mod handle;
+#[cfg(feature = "schedules")]
+pub(crate) mod schedules;
 pub(crate) mod shared;
 pub(crate) mod task_ref;

@@ -22,6 +22,9 @@ pub(crate) struct TaskShared {
     pub(crate) events: Arc<EventHub>,
     /// The hook, which runs before a job ends. The App that has the handler can set it until a worker is made.
     pub(crate) hook: OnceLock<Option<Hook>>,
+    /// The schedules that the code declares. The App that has the handler can add some until a worker is made.
+    #[cfg(feature = "schedules")]
+    pub(crate) schedules: crate::mutex::Mutex<crate::runtime::schedules::DeclaredSchedules>,
     /// While this exists, the reader of events follows the task.
     pub(super) followed: Arc<Followed>,
 }
@@ -33,7 +36,18 @@ impl TaskShared {
         let followed = events.follow(&name, &tables);
         let dispatcher = Dispatcher::new(store.clone(), tables.clone(), options.partitions);
         let hook = OnceLock::new();
-        Arc::new(TaskShared { name, tables, store, options, dispatcher, events, hook, followed })
+        Arc::new(TaskShared {
+            name,
+            tables,
+            store,
+            options,
+            dispatcher,
+            events,
+            hook,
+            #[cfg(feature = "schedules")]
+            schedules: crate::mutex::Mutex::default(),
+            followed,
+        })
     }
 
     /// Asks about a job in its partition. If the job is not there, and the task turns out to have another number of partitions, asks

@@ -1,10 +1,16 @@
 //! An app with a server of its own.
 
 use std::ops::Deref;
+#[cfg(feature = "schedules")]
+use std::time::SystemTime;
 
 use crate::app::{App, AppBuilder};
 use crate::error::Error;
 use crate::private_server::{RedisServer, StartError};
+#[cfg(feature = "schedules")]
+use crate::task::handle::JobHandle;
+#[cfg(feature = "schedules")]
+use crate::task::task_ref::TaskRef;
 
 /// An [`App`] on a private [`RedisServer`], for a test. Dropping it ends the server.
 ///
@@ -73,6 +79,16 @@ impl TestApp {
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
+    }
+
+    /// Dispatches the job of one tick of a schedule that the task declares in this app: with its input, its id, and the tick at `at` in
+    /// its [`Context::tick`](crate::Context::tick). No tick is counted.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the task has no such schedule, and those of a dispatch.
+    #[cfg(feature = "schedules")]
+    pub async fn fire<I, O>(&self, task: &TaskRef<I, O>, name: &str, at: SystemTime) -> Result<JobHandle<O>, Error> {
+        task.fire(name, at).await
     }
 
     /// The server.

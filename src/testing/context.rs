@@ -14,6 +14,7 @@ use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::progress::JobProgress;
 use crate::job::shape::ChildGraph;
+use crate::job::tick::Tick;
 use crate::options::overrides::Headers;
 use crate::options::stall::{Heartbeat, OnLockRisk};
 use crate::runtime::context::{Context, Run};
@@ -63,6 +64,7 @@ impl Context {
             is_hook: false,
             dispatched_at: SystemTime::now(),
             headers: Headers::new(),
+            tick: None,
             data: Arc::default(),
             note_store: None,
             given: Vec::new(),
@@ -140,6 +142,13 @@ impl TestContext {
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> TestContext {
         self.0.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Makes the job one of a schedule: it is for the tick at `due`, and the tick before was at `previous`.
+    #[must_use]
+    pub fn tick(mut self, schedule: &str, due: SystemTime, previous: Option<SystemTime>) -> TestContext {
+        self.0.tick = Some(Tick { schedule: schedule.to_owned(), due, previous });
         self
     }
 

@@ -1,11 +1,15 @@
-//! Describes jobs, tasks, workers and workflows in words, for the command line and the web page.
+//! Describes jobs, schedules, tasks, workers and workflows in words, for the command line and the web page.
 
 mod job;
+#[cfg(feature = "schedules")]
+mod schedule;
 mod task;
 mod worker;
 mod workflow;
 
 pub use job::{CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again};
+#[cfg(feature = "schedules")]
+pub use schedule::{NextTick, next_ticks};
 pub use task::{heard, is_overdue, is_task_name, live_workers, options};
 pub use worker::{Beat, beats, is_watch_broken, proof, watch_word, watches, worker_facts, worker_state};
 pub use workflow::{advice, paused};

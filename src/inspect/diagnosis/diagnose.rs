@@ -59,6 +59,8 @@ impl Inspector {
         let seen = Seen { tasks, workers: &workers, holders: &holders };
         let mut found = of_fleet(seen, &UnreachableLists::default());
         found.extend(Box::pin(self.diagnose_retries(tasks)).await);
+        #[cfg(feature = "schedules")]
+        found.extend(Box::pin(self.diagnose_schedules(tasks)).await.1);
         let mut found = together(&self.crashes_of(task, seen).await?, found);
         found.retain(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
         // Ask the servers only if something is wrong.

@@ -89,6 +89,7 @@ impl DiagnosisKind {
                     | Self::JobSilent { .. }
                     | Self::JobsParked { .. }
                     | Self::JobsWillFail { .. }
+                    | Self::SchedulesLate { .. }
             ),
         }
     }

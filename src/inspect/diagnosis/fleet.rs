@@ -10,6 +10,8 @@ use futures_util::future::{join, join_all};
 use super::super::Inspector;
 use super::super::holders::HolderReport;
 use super::super::lists::UnreachableLists;
+#[cfg(feature = "schedules")]
+use super::super::schedules::ScheduleCounts;
 use super::super::server::ServerReport;
 use super::super::tasks::TaskReport;
 use super::super::workers::WorkerReport;
@@ -60,6 +62,9 @@ pub struct FleetChecks {
     pub workflows: Vec<WorkflowReport>,
     /// Whether the list of workflows can be read, and is not lost.
     pub lists_workflows: bool,
+    /// The schedules in numbers of each task that has or had some, and can be read.
+    #[cfg(feature = "schedules")]
+    pub schedules: Vec<ScheduleCounts>,
     /// The tasks that can be read, although some of their keys have another type.
     pub damaged: BTreeSet<String>,
     pub(super) found: Vec<Diagnosis>,
@@ -92,6 +97,12 @@ impl Inspector {
         let mut found = self.foreign_keys_of(tasks).await?;
         let damaged = found.iter().filter_map(|diagnosis| diagnosis.task.clone()).collect();
         found.extend(Box::pin(self.diagnose_retries(tasks)).await);
+        #[cfg(feature = "schedules")]
+        let schedules = {
+            let (schedules, wrong) = Box::pin(self.diagnose_schedules(tasks)).await;
+            found.extend(wrong);
+            schedules
+        };
         let workflows = self.workflows_or_diagnosis().await;
         let lists_workflows = workflows.as_ref().is_ok_and(|flows| find_workflows::lost_list(tasks, flows).is_none());
         let workflows = match workflows {
@@ -104,7 +115,15 @@ impl Inspector {
                 Vec::new()
             }
         };
-        Ok(FleetChecks { servers: self.servers().await?, workflows, lists_workflows, damaged, found })
+        Ok(FleetChecks {
+            servers: self.servers().await?,
+            workflows,
+            lists_workflows,
+            #[cfg(feature = "schedules")]
+            schedules,
+            damaged,
+            found,
+        })
     }
 
     /// Reports tasks that can be read, although keys of another type make other calls fail.

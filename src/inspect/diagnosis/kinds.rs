@@ -211,6 +211,27 @@ kinds! { task:
     HooksFail { hooks: u64, last_ago_ms: u64 } =>
         format!("{} in a row failed for good, the last {} ago: their work is not done", many(*hooks, "hook"), time(*last_ago_ms)),
         format!("`heartline events -t {task}` names the jobs and the reasons (task:hook_failed); these hooks are not retried");
+    /// The next tick of the schedules of the task is late. This many live workers should have fired it.
+    SchedulesLate { late_ms: u64, workers: u64 } => match workers {
+            0 => format!("no live worker fires its schedules, and the next tick is {} late", time(*late_ms)),
+            workers => format!("the next tick of its schedules is {} late, with {}", time(*late_ms), many(*workers, "live worker")),
+        },
+        match workers {
+            0 => format!("start a worker that has the task, built with the feature `schedules`; `heartline schedules list -t {task}` shows what \
+                          is late"),
+            _ => format!("the log of its workers says why; `heartline schedules list -t {task}` shows what is late"),
+        };
+    /// Schedules that cannot be read, so that no worker fires them. The fault is that of the first.
+    SchedulesUnreadable { schedules: u64, first: String, fault: String } =>
+        format!("{} cannot be read, and no worker fires it: {}", schedules_named(first, *schedules), brief(fault, 160)),
+        format!("a newer version wrote it, or it is damaged: update the workers, or put it again; `heartline schedules remove -t {task} {}` \
+                 removes it", quoted(first));
+    /// Schedules that overlapped at more than half of their last ticks. The first did at `overlapped` of `ticks`.
+    SchedulesOverlap { schedules: u64, first: String, overlapped: u64, ticks: u64 } => format!(
+            "{} overlapped more than half the time, {first} at {overlapped} of its last {ticks} ticks", schedules_named(first, *schedules)
+        ),
+        format!("its jobs take longer than the time between two ticks: `heartline schedules show -t {task} {}` lists the last ones. Make that \
+                 time longer, or set Overlap::Allow if two jobs may run at once", quoted(first));
     /// The holders of only `read` of the `held` jobs were read.
     HoldersNotRead { read: u64, held: u64 } => format!("the holders of {read} of {held} held jobs were read"),
         "lost workers may hold the others: `heartline workers --all` lists lost workers";

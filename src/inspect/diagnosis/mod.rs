@@ -17,6 +17,8 @@ mod find_failures;
 mod find_holders;
 mod find_jobs;
 mod find_retries;
+#[cfg(feature = "schedules")]
+mod find_schedules;
 mod find_servers;
 mod find_tasks;
 mod find_workers;

@@ -43,6 +43,12 @@ fn if_some(count: u64, text: impl FnOnce() -> String) -> String {
     if count > 0 { text() } else { String::new() }
 }
 
+/// The first of these schedules, and how many more there are.
+pub(super) fn schedules_named(first: &str, schedules: u64) -> String {
+    let more = if_some(schedules.saturating_sub(1), || format!(" and {} more", schedules.saturating_sub(1)));
+    format!("the schedule {first}{more}")
+}
+
 pub(super) fn replicas_missing(replicas: u64, silent: u64, wanted: Option<u64>) -> String {
     match wanted {
         _ if replicas == 0 => "the server has no replica".to_owned(),

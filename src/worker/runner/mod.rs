@@ -35,6 +35,7 @@ use crate::job::failure::codes;
 use crate::job::node_id::NodeId;
 use crate::job::snooze::Snoozes;
 use crate::job::state::JobState;
+use crate::job::tick::Tick;
 use crate::options::overrides::Headers;
 use crate::options::resolved::Resolved;
 use crate::runtime::context::{Context, Run};
@@ -119,7 +120,7 @@ async fn run_once(
         .and_then(|at| at.checked_add(delay))
         .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
-    let run = (own.headers, max_attempts, dispatched_at);
+    let run = (own.headers, own.tick, max_attempts, dispatched_at);
     let context = context_of(&task, &worker, note_store, &held, &job, run);
     if let Some(stored) = job.outcome {
         let (began, runs) = (Instant::now(), (job.failed_attempts, job.stalled_count));
@@ -177,7 +178,7 @@ fn context_of(
     note_store: Arc<NoteStore>,
     held: &Arc<HeldJob>,
     job: &Claimed,
-    (headers, max_attempts, dispatched_at): (Headers, u32, SystemTime),
+    (headers, tick, max_attempts, dispatched_at): (Headers, Option<Tick>, u32, SystemTime),
 ) -> Context {
     let runs = (job.failed_attempts, job.stalled_count);
     let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
@@ -193,6 +194,7 @@ fn context_of(
         is_hook: job.outcome.is_some(),
         dispatched_at,
         headers,
+        tick,
         data: Arc::clone(&worker.data),
         note_store: Some(note_store),
         given: Vec::new(),

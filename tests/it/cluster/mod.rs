@@ -9,5 +9,7 @@ mod cuts;
 mod failovers;
 mod rights;
 mod risk;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod six;
 mod workflows;

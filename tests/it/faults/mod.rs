@@ -38,6 +38,8 @@ mod poison;
 mod refused_calls;
 mod restarts;
 mod runtimes;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod shown_text;
 mod signals;
 mod silent_lines;

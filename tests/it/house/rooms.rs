@@ -4,7 +4,7 @@ use super::{code, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The folders of the crate, lowest first. Those of one line do not use each other, except in the lowest line.
-const ORDER: [&[&str]; 16] = [
+const ORDER: [&[&str]; 17] = [
     &[
         "escape",
         "unix_time",
@@ -26,6 +26,7 @@ const ORDER: [&[&str]; 16] = [
     &["stall"],
     &["error"],
     &["options"],
+    &["schedule"],
     &["backend"],
     &["events"],
     &["runtime"],

@@ -30,6 +30,8 @@ mod recovery;
 mod refusals;
 mod replicated;
 mod results;
+#[cfg(feature = "schedules")]
+pub mod schedules;
 mod stalls;
 mod test_kit;
 mod unique;

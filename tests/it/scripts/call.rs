@@ -537,6 +537,7 @@ fn kind_of(key: &str) -> &'static str {
         "events" | "stalls" => "stream",
         "delayed" | "expires" | "finalizing" | "completed" | "failed" | "cancelled" | "outbox" | "wake" => "zset",
         "running" | "paused" | "children" | "deadlines" | "tasks" | "workers" | "workflows" => "zset",
+        "schedules" | "schedules:pending" | "schedules:keepers" | "schedules:named" | "schedules:gone" => "zset",
         _ => "hash",
     }
 }

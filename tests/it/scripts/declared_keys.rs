@@ -2,6 +2,7 @@
 //! only the declared keys of that call.
 
 use crate::scripts::call::{Task, assert_keys, assert_text};
+use crate::scripts::schedules::{Firing, New, row};
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::_internals::scripts;
 use heartline::testing::RedisServer;
@@ -389,6 +390,54 @@ async fn announce_enlist_names_rights_note_and_shrink_declare_keys() {
     assert_eq!(task.ok("announce", "host h").await, "[announced]");
     assert_eq!(task.ok("enlist", "w").await, "[enlisted]");
     assert_eq!(task.ok("take_name", "w").await, "[taken]");
+}
+
+#[tokio::test]
+async fn the_scripts_of_schedules_declare_their_keys() {
+    let mut task = cluster().await;
+    task.write("meta priority=high").await;
+    let code = New::code(&mut task, 9).await;
+    for (new, reply) in [
+        (code.clone(), "[written 1 0]"),
+        (New { stamp: 10, ..code.clone() }, "[same 0]"),
+        (New { digest: "e", stamp: 11, ..code.clone() }, "[written 0 0]"),
+        (code, "[kept]"),
+    ] {
+        assert_eq!(task.ok("schedule_put", &new.args("old")).await, reply);
+    }
+    for name in ["a", "b"] {
+        row(&mut task, name, 15).await;
+    }
+    assert_text!(task.ok("schedule_look", "50").await, contains("[a d - {} 15 "), contains("[b d - {} 15 "));
+    let zone = "2026a";
+    for (firing, answer) in [
+        (Firing { zone, ..Firing::with("a", "queue", &[15, 25]) }, "done 1 -]"),
+        (Firing { missed: 2, at_least: true, ..Firing::of("b", &[15]) }, "done 1 -]"),
+        (Firing { zone, next: None, ..Firing::with("a", "replace", &[35]) }, "done 0 a@15]"),
+        (Firing::pending("a", 35), "early]"),
+    ] {
+        assert_text!(task.ok("schedule_fire", &firing.args()).await, ends_with(answer));
+    }
+    task.write(r#"schedules:rule a=d 2026a put 0 ada {"overlap":"replace"}"#).await;
+    assert_text!(task.ok("schedule_look", "50").await, ends_with(" [a@15]]"));
+    task.write("completed a@15=1; schedules b=5").await;
+    task.write("schedules:ledger b=5 many; schedules:pending b=1; schedules:named old=1; schedules:gone b=1").await;
+    assert_text!(task.ok("schedule_look", "50").await, contains("[b] [[a "));
+    assert_text!(task.ok("schedule_fire", &Firing::pending("a", 35).args()).await, ends_with("done 1 -]"));
+    let now = task.now_ms().await;
+    task.zadd("schedules:keepers", now, "w").await;
+    for (script, args, start) in [
+        ("schedule_read", "a b none", "[read 1"),
+        ("schedule_pause", "a {}", "[paused]"),
+        ("schedule_pause", "a -", "[resumed]"),
+        ("schedule_run", "a d 1 5 a@5~9 {}", "[ran 1]"),
+        ("schedule_names", "w 1 a b", "[named [w] [old] [b] 1]"),
+        ("schedule_remove", "a", "[removed]"),
+        ("schedule_remove", "a", "[unknown]"),
+    ] {
+        let reply = task.ok(script, args).await;
+        assert!(reply.starts_with(start), "{script}: {reply}");
+    }
 }
 
 #[tokio::test]

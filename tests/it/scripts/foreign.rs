@@ -3,6 +3,7 @@
 
 use crate::scripts::call::{Args, Task, code_of, timeless, without};
 use crate::scripts::flow;
+use crate::scripts::schedules::{Firing, New};
 
 /// Keys that a script writes last, by pcall: an error there must not undo the transition.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
@@ -30,9 +31,27 @@ async fn busy() -> Task {
     task.write("meta maxAgeCompleted=60000; worker host=h; workers w=1").await;
     // Ended jobs that are not reported to their workflows yet.
     task.write("outbox old-completed=6, old-failed=6, old-cancelled=6, gone=6").await;
+    busy_schedules(&mut task).await;
     // Unique keys of a waiting job, a claimed one, and one that is gone.
     task.write("unique k=w-1 done 0 1, c=ahead-1 done 0 1; uniqueOf w-1=k, ahead-1=c, gone=g").await;
     task
+}
+
+/// Schedules: one that is due, one in code that no worker names, one whose pending tick may fire, one whose pending
+/// tick replaces a running job, and removed ones.
+async fn busy_schedules(task: &mut Task) {
+    task.write("schedules:rule s-due=d - code 1 w {}, s-old=d - code 1 w {}, s-held=d - put 0 ada {}").await;
+    task.write("schedules:input s-due=7, s-old=7, s-held=7; schedules:paused s-old={}; schedules:ticks s-due=1f1")
+        .await;
+    task.write("schedules:ledger s-due=5 1 1 0 0 0 0 1 run-1 1 1 - - -").await;
+    for name in ["s-old", "s-held"] {
+        task.write(&format!("schedules:ledger {name}=9000000000000 1 1 0 0 0 0 1 old-failed 1 1 2 1 -")).await;
+    }
+    task.write(r#"schedules:rule s-next=d - put 0 ada {"overlap":"replace"}; schedules:pending s-next=1"#).await;
+    task.write("schedules:ledger s-next=9000000000000 1 1 0 0 0 0 1 run-1 1 1 2 1 -").await;
+    task.write("schedules:ledger s-gone=- 1 1 0 0 0 0 - - - - - - -; schedules:gone s-gone=1").await;
+    task.write("schedules s-due=5, s-old=9e12, s-held=9e12; schedules:pending s-held=1, s-old=1").await;
+    task.write("schedules:keepers silent=1; schedules:named s-old=1").await;
 }
 
 /// Instances of workflows: running, stopping, paused, ended, and others.
@@ -320,6 +339,39 @@ async fn turns_and_new_runs_write_nothing_if_a_key_has_another_type() {
         for live in ["2", "'-'"] {
             each_key("flow_retry", &format!("{id} 0 {live} 0 'p 0 0' 1 'p 1 1'")).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn scripts_of_schedules_write_nothing_on_a_wrong_type() {
+    for (name, digest) in [("s-new", "d"), ("s-old", "e"), ("s-old", "d"), ("s-due", "e"), ("s-gone", "d")] {
+        let new = New { digest, ..New::put(&mut Task::new().await).await };
+        each_key("schedule_put", &new.args(name)).await;
+    }
+    let firings = [
+        Firing::of("s-due", &[5, 15]),
+        Firing::pending("s-held", 2),
+        Firing::of("absent", &[5]),
+        Firing { digest: "e", ..Firing::of("s-due", &[5]) },
+    ];
+    let all: Vec<String> = firings.iter().flat_map(Firing::args).collect();
+    each_key("schedule_fire", &all).await;
+    let high = each_key_with("priority=high", "schedule_fire", &Firing::with("s-due", "allow", &[5, 15]).args()).await;
+    assert!(high.iter().all(|key| ANNOUNCEMENTS.contains(key)), "{high:?}");
+    for (name, args) in [
+        ("schedule_look", "50"),
+        ("schedule_names", "w 0 s-due absent"),
+        ("schedule_names", "w 1 s-due absent"),
+        ("schedule_read", "s-due absent s-held"),
+        ("schedule_pause", "s-due {}"),
+        ("schedule_pause", "s-old -"),
+        ("schedule_pause", "absent -"),
+        ("schedule_run", "s-due d 1 5 s-due@5~9 {}"),
+        ("schedule_run", "absent d 1 5 absent@5~9 {}"),
+        ("schedule_remove", "s-old"),
+        ("schedule_remove", "absent"),
+    ] {
+        each_key(name, args).await;
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::scripts::call::{COLUMNS, Task, assert_text};
+use crate::scripts::schedules::row;
 
 /// A task that ran jobs and has none left, with a value under every key that outlives jobs.
 async fn done() -> Task {
@@ -26,6 +27,18 @@ async fn leftovers_of_a_fault_in_job_keys_are_removed_too() {
     task.columns(COLUMNS, &["orphan"]).await;
     task.columns("cancelling claimed tombstones", &["orphan"]).await;
     task.write("active orphan; candidates orphan").await;
+    assert!(task.ok("forget", "").await.starts_with("[forgotten "));
+    assert!(task.exact().await.is_empty());
+}
+
+#[tokio::test]
+async fn schedules_are_removed_with_their_task() {
+    let mut task = done().await;
+    row(&mut task, "a", 15).await;
+    task.columns("schedules:paused schedules:ticks", &["a"]).await;
+    for key in ["schedules:pending", "schedules:keepers", "schedules:named", "schedules:gone"] {
+        task.zadd(key, 1.0, "a").await;
+    }
     assert!(task.ok("forget", "").await.starts_with("[forgotten "));
     assert!(task.exact().await.is_empty());
 }

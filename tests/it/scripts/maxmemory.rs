@@ -2,6 +2,7 @@
 
 use crate::scripts::call::{Task, assert_all, assert_keys, assert_text};
 use crate::scripts::flow;
+use crate::scripts::schedules::{Firing, New, row};
 use crate::support::TestRedis;
 use std::sync::Arc;
 
@@ -64,6 +65,44 @@ async fn a_call_that_frees_memory_or_keeps_a_job_alive_passes() {
         assert!(answer.contains(reply), "{name} with {rows}: {answer}");
         assert_keys!(task, left, "{name} with {rows}");
     }
+}
+
+#[tokio::test]
+async fn a_full_server_writes_no_schedule_and_fires_no_tick() {
+    let mut task = task().await;
+    row(&mut task, "a", 15).await;
+    row(&mut task, "b", 15).await;
+    task.write("schedules:ledger b=15 1 1 0 0 0 0 5 j 5 1 - - -; waits j").await;
+    let new = New::put(&mut task).await;
+    fill(&mut task).await;
+    assert_eq!(task.refused("schedule_put", &new.args("new")).await, "OOM");
+    assert_eq!(task.refused("schedule_fire", &Firing::of("a", &[15]).args()).await, "OOM");
+    assert_eq!(task.refused("schedule_fire", &Firing::of("b", &[15]).args()).await, "OOM", "only counts");
+    assert_eq!(task.refused("schedule_run", "a d 1 5 a@5~9 {}").await, "OOM");
+    // Calls that write nothing pass.
+    assert_eq!(task.unchanged("schedule_put", &new.args("a")).await, "[same 0]");
+    assert_text!(task.unchanged("schedule_fire", &Firing::of("a", &[5]).args()).await, ends_with(" - moved]"));
+}
+
+#[tokio::test]
+async fn workers_stay_listed_and_schedules_are_removed() {
+    let mut task = task().await;
+    for name in ["a", "old", "damaged"] {
+        row(&mut task, name, 15).await;
+    }
+    task.write("schedules:rule old=d - code 1 w {}, damaged=damaged; schedules:named old=1").await;
+    let later = New::code(&mut task, 9).await;
+    let now = task.now_ms().await;
+    task.zadd("schedules:keepers", now - 30_000.0, "w").await;
+    fill(&mut task).await;
+    assert_text!(task.ok("schedule_look", "50").await, contains("[damaged] [[a "));
+    assert_eq!(task.ok("schedule_put", &later.args("old")).await, "[same 0]");
+    assert_eq!(task.ok("schedule_names", "w 1 a").await, "[named [w] [old] [] 1]");
+    assert_text!(task.unchanged("schedule_read", "a").await, starts_with("[read "));
+    assert_eq!(task.ok("schedule_pause", "a {}").await, "[paused]");
+    assert_eq!(task.ok("schedule_pause", "a -").await, "[resumed]");
+    assert_eq!(task.ok("schedule_remove", "a").await, "[removed]");
+    assert_keys!(task, "schedules:keepers w=NOW; schedules damaged=NOW");
 }
 
 #[tokio::test]

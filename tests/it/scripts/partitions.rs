@@ -15,7 +15,8 @@ async fn a_task_with_data_keeps_its_one_partition() {
     let mut task = Task::new().await;
     task.lose_options().await;
     assert_eq!(task.unchanged("partitions", "1 1").await, "[partitions 1]");
-    for (key, field) in [("meta", "declaredAt"), ("meta", "in"), ("meta", "paused"), ("payload", "a")] {
+    let data = [("meta", "wire"), ("meta", "declaredAt"), ("meta", "in"), ("meta", "paused"), ("payload", "a")];
+    for (key, field) in data {
         task.hset(key, &[(field, "1")]).await;
         assert_eq!(task.unchanged("partitions", "1 4").await, "[partitions 1]", "{field}");
         task.del(key).await;

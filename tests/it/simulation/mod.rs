@@ -9,6 +9,8 @@
 
 mod ledger;
 mod model;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod task;
 mod unique;
 mod world;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use heartline::_internals::scripts;
+use heartline::_internals::{ScriptSource, scripts};
 use heartline::testing::RedisCluster;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
@@ -13,11 +13,19 @@ use crate::simulation::FAR;
 use crate::simulation::model::View;
 use crate::support::TestRedis;
 
+/// Every script with its keys, by name. Hashing them takes long, so all tasks share them.
+fn all_scripts() -> &'static BTreeMap<&'static str, (Script, Vec<&'static str>)> {
+    static ALL: OnceLock<BTreeMap<&'static str, (Script, Vec<&'static str>)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let with_keys = |script: ScriptSource| (script.name, (Script::new(script.source), script.keys));
+        scripts().into_iter().map(with_keys).collect()
+    })
+}
+
 /// One task, called script by script.
 pub struct Task {
     conn: Connection,
     prefix: String,
-    scripts: BTreeMap<&'static str, (Script, Vec<&'static str>)>,
     last_entry: String,
     _server: Where,
 }
@@ -61,18 +69,17 @@ impl Task {
         let server = Where::shared();
         let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
         let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
-        let scripts = scripts().into_iter().map(|script| (script.name, (Script::new(script.source), script.keys)));
-        Task { conn, prefix, scripts: scripts.collect(), last_entry: "-".to_owned(), _server: server }
+        Task { conn, prefix, last_entry: "-".to_owned(), _server: server }
     }
 
     pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
-        let first = self.scripts[name].1[0];
+        let first = all_scripts()[name].1[0];
         self.call_on(first, name, args)
     }
 
     /// The same with another first key than in the table.
     pub fn call_on<T: FromRedisValue>(&mut self, first: &str, name: &str, args: &[String]) -> T {
-        let (script, keys) = &self.scripts[name];
+        let (script, keys) = &all_scripts()[name];
         let mut call = script.prepare_invoke();
         for key in std::iter::once(first).chain(keys.iter().skip(1).copied()) {
             call.key(format!("{}{key}", self.prefix));
@@ -81,6 +88,17 @@ impl Task {
             call.arg(arg);
         });
         call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// The prefix of its keys.
+    #[cfg(feature = "schedules")]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    #[cfg(feature = "schedules")]
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.conn
     }
 
     /// Deletes the options of the task.
@@ -158,7 +176,7 @@ impl Task {
 
     /// The names of all keys that scripts write.
     fn names(&self) -> BTreeSet<&'static str> {
-        self.scripts.values().flat_map(|(_, keys)| keys.iter().copied()).collect()
+        all_scripts().values().flat_map(|(_, keys)| keys.iter().copied()).collect()
     }
 
     /// The time of the server, ms.

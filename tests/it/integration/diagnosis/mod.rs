@@ -4,6 +4,8 @@ mod crashes;
 mod data;
 mod failures;
 mod queue;
+#[cfg(feature = "schedules")]
+mod schedules;
 
 use std::time::{Duration, SystemTime};
 

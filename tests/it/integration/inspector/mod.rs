@@ -9,6 +9,8 @@ mod partitions;
 mod pause;
 mod races;
 mod reads;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod silent;
 
 use std::collections::BTreeMap;
