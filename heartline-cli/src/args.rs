@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand, ValueHint};
@@ -127,6 +127,9 @@ pub(crate) enum Command {
     /// List, show, cancel, pause, resume, retry or recover workflow instances
     #[command(subcommand)]
     Flows(FlowsCommand),
+    /// List, show, run, pause, resume, backfill or remove schedules, and show what they fire next
+    #[command(subcommand)]
+    Schedules(SchedulesCommand),
     /// List and explain stalls, and show when silent jobs will be recovered
     #[command(subcommand)]
     Stalls(StallsCommand),
@@ -219,8 +222,8 @@ pub(crate) enum Command {
     /// Unless --redis names a server, the demo starts redis-server or valkey-server from the PATH, or from HEARTLINE_REDIS_SERVER. Three
     /// workers count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
     ///
-    /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow with
-    /// --cluster or --board.
+    /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow or
+    /// --schedules with --cluster or --board.
     #[cfg(unix)]
     #[command(after_help = examples!("demo", "demo --board", "demo --cluster --json"))]
     Demo(Demo),
@@ -231,6 +234,9 @@ pub(crate) enum Command {
         /// Process the tasks of the workflows
         #[arg(long)]
         workflow: bool,
+        /// Process the recurring jobs, as this version of the program
+        #[arg(long, value_name = "VERSION")]
+        schedules: Option<u32>,
     },
     /// Show tasks and workers full screen, updated every second; q quits
     #[command(after_help = examples!("top"))]
@@ -320,6 +326,9 @@ pub(crate) struct Demo {
     /// Run workflows: 200 graphs of 30 jobs, and one in which each job kills its process
     #[arg(long, conflicts_with_all = ["cluster", "board"])]
     pub(crate) workflow: bool,
+    /// Run 50 schedules each second, and deploy workers with other schedules
+    #[arg(long, conflicts_with_all = ["cluster", "board", "workflow"])]
+    pub(crate) schedules: bool,
 }
 
 /// The options of `board`.
@@ -677,6 +686,90 @@ pub(crate) enum FlowsCommand {
     },
 }
 
+/// A schedule of a task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfSchedule {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+    /// The schedule
+    pub(crate) name: String,
+}
+
+/// The commands about schedules.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchedulesCommand {
+    /// List schedules: when each fires next, and what its ticks did
+    #[command(after_help = examples!("schedules list              every task", "schedules list -t report"))]
+    List {
+        /// The task [default: all]
+        #[arg(long, short)]
+        task: Option<String>,
+    },
+    /// List the next ticks of all schedules, in order
+    #[command(after_help = examples!("schedules next", "schedules next -t report --count 50"))]
+    Next {
+        /// The task [default: all]
+        #[arg(long, short)]
+        task: Option<String>,
+        /// How many ticks to list, 1 to 1000
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+    },
+    /// Show a schedule: its rule, what its ticks did since it was created, and its last 20 ticks
+    #[command(after_help = examples!("schedules show -t report nightly"))]
+    Show(OfSchedule),
+    /// Dispatch a job of a schedule now, next to its ticks
+    #[command(after_help = examples!("schedules run -t report nightly"))]
+    Run(OfSchedule),
+    /// Pause a schedule: its ticks are counted, and create no jobs
+    #[command(after_help = examples!("schedules pause -t report nightly --reason 'the source is down'"))]
+    Pause {
+        #[command(flatten)]
+        of: OfSchedule,
+        /// The reason, shown with the schedule
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Resume a paused schedule
+    #[command(after_help = examples!("schedules resume -t report nightly"))]
+    Resume(OfSchedule),
+    /// Dispatch a job for each nominal time in a range, at most 10,000
+    #[command(after_help = examples!(
+        "schedules backfill -t report nightly --from 2026-11-01 --to 2026-11-08 --dry-run",
+        "schedules backfill -t report nightly --from 2026-11-01T06:00:00Z --to 2026-11-01T12:00:00Z"
+    ))]
+    Backfill {
+        #[command(flatten)]
+        of: OfSchedule,
+        /// The first time, in UTC: 2026-11-01 or 2026-11-01T06:00:00Z
+        #[arg(long, value_name = "TIME", value_parser = utc)]
+        from: SystemTime,
+        /// The end, which is not in the range itself, and not after now
+        #[arg(long, value_name = "TIME", value_parser = utc)]
+        to: SystemTime,
+        /// Only print how many jobs it would dispatch
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove a schedule; its jobs stay, and workers that declare it write it again
+    #[command(after_help = examples!("schedules remove -t report acme"))]
+    Remove(OfSchedule),
+    /// Show how many jobs the schedules create in each hour of the next day, and in its busiest minute
+    #[command(after_help = examples!("schedules load", "schedules load --json   each minute"))]
+    Load {
+        /// The task [default: all]
+        #[arg(long, short)]
+        task: Option<String>,
+    },
+}
+
+/// A time in UTC; a date means its begin.
+fn utc(text: &str) -> Result<SystemTime, humantime::TimestampError> {
+    let is_date = text.len() == "2026-11-01".len();
+    humantime::parse_rfc3339_weak(&if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() })
+}
+
 /// The commands about stalls.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StallsCommand {
@@ -776,6 +869,14 @@ mod tests {
             }
         }
         words
+    }
+
+    #[test]
+    fn a_time_is_a_date_or_has_seconds() {
+        let ms = |text| utc(text).unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+        assert_eq!((ms("1970-01-02"), ms("1970-01-02T00:00:01Z")), (86_400_000, 86_401_000));
+        assert_eq!(ms("1970-01-01 00:01:00"), 60_000);
+        assert!(["", "tomorrow", "2026-13-01", "2026-11-1", "2026-11-01T06"].iter().all(|text| utc(text).is_err()));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use heartline::inspect::describe::STATES;
 use heartline::inspect::text::shown;
 use heartline::{
-    FleetReport, JobState, ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState,
+    FleetReport, JobState, ScheduleCounts, ServerReport, TaskReport, TickOutcome, WorkerReport, WorkerState,
+    WorkflowReport, WorkflowState,
 };
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -94,6 +95,7 @@ pub(crate) fn text(fleet: Result<&FleetReport, IsReached>, age: Duration) -> Res
         let lists = lists.map(|(list, is_read)| (vec![("list", list.to_owned())], flag(is_read)));
         metrics.levels("list_readable", help, lists);
         of_tasks(&mut metrics, fleet);
+        of_schedules(&mut metrics, &fleet.checks.schedules);
         of_workflows(&mut metrics, &fleet.checks.workflows);
         of_workers(&mut metrics, fleet);
         of_servers(&mut metrics, &fleet.checks.servers, age);
@@ -209,6 +211,31 @@ fn of_tasks(metrics: &mut Metrics, FleetReport { tasks, workers, checks, .. }: &
 fn lost_runs(task: &str, workers: &[WorkerReport]) -> u64 {
     let live = workers.iter().filter(|worker| worker.state == WorkerState::Live).flat_map(|worker| &worker.tasks);
     live.filter(|its| its.task == task).map(|its| its.lost_runs).sum()
+}
+
+/// The schedules of each task that has or had some.
+fn of_schedules(metrics: &mut Metrics, tasks: &[ScheduleCounts]) {
+    let label = |own: &ScheduleCounts| vec![("task", named(&own.task))];
+    metrics.levels("schedules", "Schedules by task", tasks.iter().map(|own| (label(own), own.schedules as f64)));
+    let ticks = |own: &ScheduleCounts| {
+        let counts = [
+            (TickOutcome::Fired, own.fired),
+            (TickOutcome::Overlapped, own.overlapped),
+            (TickOutcome::Missed, own.missed),
+            (TickOutcome::Paused, own.paused),
+        ];
+        let name = named(&own.task);
+        counts.map(|(outcome, count)| (vec![("task", name.clone()), ("outcome", outcome.as_str().to_owned())], count))
+    };
+    metrics.counts("schedule_ticks", "Ticks of schedules by task and outcome", tasks.iter().flat_map(ticks));
+    let late = tasks.iter().map(|own| (label(own), own.late));
+    metrics.times("schedule_late", "How long the next tick of a task's schedules is overdue", late);
+    let next = |own: &ScheduleCounts| {
+        let since_1970 = own.next_at?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Some((label(own), since_1970))
+    };
+    let help = "When the next tick of a task's schedules fires, since 1970";
+    metrics.times("schedule_next_timestamp", help, tasks.iter().filter_map(next));
 }
 
 fn of_workflows(metrics: &mut Metrics, flows: &[WorkflowReport]) {

@@ -12,6 +12,9 @@ mod jobs;
 mod metrics;
 mod pages;
 mod recover;
+mod schedule_load;
+mod schedule_rows;
+mod schedules;
 mod stalls;
 mod tasks;
 mod top;
@@ -41,7 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         #[cfg(unix)]
         Command::Demo(asked) => return demo::run(asked, &args.global).await,
         #[cfg(unix)]
-        Command::DemoWorker { workflow } => return demo::work(&args.global, workflow).await,
+        Command::DemoWorker { workflow, schedules } => return demo::work(&args.global, workflow, schedules).await,
         _ => {}
     }
     let lasts = lasts(&args.command);
@@ -109,6 +112,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
         Command::Unique(command) => unique::run(session, command).await,
         Command::Flows(command) => flows::run(session, command).await,
+        Command::Schedules(command) => schedules::run(session, command).await,
         Command::Stalls(command) => stalls::run(session, command).await,
         Command::Recover(command) => recover::run(session, command).await,
         Command::Audit { task } => audit::audit(session, task).await,

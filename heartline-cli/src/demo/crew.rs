@@ -21,11 +21,12 @@ const TEND: Duration = Duration::from_millis(100);
 pub(super) struct Crew {
     url: String,
     prefix: String,
-    is_workflow: bool,
     state: Mutex<State>,
 }
 
 struct State {
+    /// The arguments of the next process.
+    arguments: Vec<String>,
     workers: Vec<Child>,
     deaths: usize,
     /// By process id: the place in the crew, and when the process died.
@@ -40,19 +41,23 @@ impl State {
 }
 
 impl Crew {
-    pub(super) fn start(size: usize, target: &Target, is_workflow: bool) -> Result<Crew, Failure> {
-        let state = Mutex::new(State { workers: Vec::new(), deaths: 0, died: HashMap::new() });
-        let crew = Crew { url: target.url.clone(), prefix: target.prefix.clone(), is_workflow, state };
-        for _ in 0..size {
-            let worker = crew.spawn()?;
-            crew.state().workers.push(worker);
+    pub(super) fn start(size: usize, target: &Target, arguments: &[&str]) -> Result<Crew, Failure> {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let state = Mutex::new(State { arguments, workers: Vec::new(), deaths: 0, died: HashMap::new() });
+        let crew = Crew { url: target.url.clone(), prefix: target.prefix.clone(), state };
+        {
+            let mut state = crew.state();
+            for _ in 0..size {
+                let worker = crew.spawn(&state.arguments)?;
+                state.workers.push(worker);
+            }
         }
         Ok(crew)
     }
 
-    fn spawn(&self) -> Result<Child, Failure> {
+    fn spawn(&self, arguments: &[String]) -> Result<Child, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("_demo-worker").args(self.is_workflow.then_some("--workflow"));
+        command.arg("_demo-worker").args(arguments);
         command.env("HEARTLINE_URL", &self.url).env("HEARTLINE_PREFIX", &self.prefix);
         // In a group of its own it gets no Ctrl-C from the terminal.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -71,13 +76,23 @@ impl Crew {
                 for index in 0..state.workers.len() {
                     if state.workers[index].try_wait()?.is_some() {
                         state.died(index);
-                        state.workers[index] = self.spawn()?;
+                        state.workers[index] = self.spawn(&state.arguments)?;
                         state.deaths += 1;
                     }
                 }
             }
             tokio::time::sleep(TEND).await;
         }
+    }
+
+    /// Sets the arguments of processes that start from now on.
+    pub(super) fn deploy(&self, arguments: &[&str]) {
+        self.state().arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    }
+
+    /// Shuts one of the processes down.
+    pub(super) fn shut_down(&self, index: usize) {
+        drop(self.state().workers[index].stdin.take());
     }
 
     /// Sends SIGKILL to one of the processes; returns its id.

@@ -2,13 +2,15 @@
 //!
 //! Three worker processes count the words of a few thousand files. Meanwhile the demo kills them, freezes one, runs a job that takes its
 //! process down, and cancels a job whose worker dies. At the end it compares what the jobs counted with a direct count. With `--workflow`
-//! it runs graphs of jobs instead.
+//! it runs graphs of jobs instead, with `--schedules` recurring jobs.
 
 mod account;
 mod crew;
 mod files;
 mod index;
+mod schedules;
 mod servers;
+mod tick_account;
 mod workflows;
 
 use std::io::Read;
@@ -45,8 +47,13 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     if demo.cluster && global.redis.is_some() {
         return Err(Failure::wrong("--cluster starts servers of its own; it cannot be combined with --redis"));
     }
-    let (directory, paths) = files::find(demo.directory, demo.files)?;
-    say!("{} files of {}", paths.len(), directory.display());
+    let paths = if demo.schedules {
+        Vec::new()
+    } else {
+        let (directory, paths) = files::find(demo.directory, demo.files)?;
+        say!("{} files of {}", paths.len(), directory.display());
+        paths
+    };
     // A server of its own has no keys of others.
     let is_given = global.redis.is_some();
     let prefix = if is_given { format!("heartline-demo-{}", Uuid::new_v4()) } else { "demo".to_owned() };
@@ -57,8 +64,11 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     if demo.workflow {
         return until_signal(workflows::run(&target, &paths, out)).await;
     }
+    if demo.schedules {
+        return until_signal(schedules::run(&target, out)).await;
+    }
     let app = target.app().event_capacity(100_000).build().await?;
-    let crew = Arc::new(Crew::start(WORKERS, &target, false)?);
+    let crew = Arc::new(Crew::start(WORKERS, &target, &[])?);
     let tend = tokio::spawn(Arc::clone(&crew).tend());
     let mut index = Index::new(&app, &mut servers, &crew, &paths)?;
     let ended = if demo.board {
@@ -100,7 +110,7 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Failure> {
 }
 
 /// Runs a worker of the demo until its standard input ends. The demo holds the other end.
-pub(crate) async fn work(global: &Global, is_workflow: bool) -> Result<(), Failure> {
+pub(crate) async fn work(global: &Global, is_workflow: bool, version: Option<u32>) -> Result<(), Failure> {
     // A frozen worker does not notice the end of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -109,6 +119,8 @@ pub(crate) async fn work(global: &Global, is_workflow: bool) -> Result<(), Failu
     let app = target.connect(global, false).await?;
     if is_workflow {
         workflows::declare(&app, &target.prefix)?;
+    } else if let Some(version) = version {
+        schedules::declare(&app, version)?;
     } else {
         index::Tasks::of(&app)?;
     }

@@ -154,7 +154,7 @@ async fn run_recorded(target: &Target, paths: &[String], records: &Path, out: Ou
     let app = target.app().build().await?;
     let flows = app.workflow::<Counted>("count-files", WorkflowOptions::new())?;
     let aborting = app.workflow::<u64>("aborts", WorkflowOptions::new())?;
-    let crew = Arc::new(Crew::start(WORKERS, target, true)?);
+    let crew = Arc::new(Crew::start(WORKERS, target, &["--workflow"])?);
     let tend = tokio::spawn(Arc::clone(&crew).tend());
     let begun = Instant::now();
     let files_of = |number: usize| -> Vec<String> {

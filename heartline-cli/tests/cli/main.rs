@@ -16,6 +16,7 @@ mod production;
 mod reads;
 mod rights;
 mod run;
+mod schedules;
 mod tls;
 #[cfg(target_os = "linux")]
 mod top;

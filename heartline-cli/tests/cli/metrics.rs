@@ -208,6 +208,30 @@ async fn partitions_export_the_oldest_epoch_and_all_silent_jobs() {
     assert!(shown.contains("stall detection of partition 2: epoch"), "{shown}");
 }
 
+#[tokio::test]
+async fn schedules_export_their_ticks_and_how_late_the_next_is() {
+    let bench = Bench::of_one_table().await;
+    crate::schedules::put(&bench, "nightly").await;
+    crate::schedules::is_listed(&bench).await;
+    let once = async || of_file(&bench.run(&["metrics", "--once"]).await.ok());
+    let told = once().await;
+    let of = |name: &str| told[&format!("heartline_{name}{{task=\"export\"}}")];
+    assert_eq!((of("schedules"), of("schedule_late_seconds")), (1.0, 0.0), "{told:?}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!(of("schedule_next_timestamp_seconds") > now, "{told:?}");
+    for outcome in ["fired", "overlapped", "missed", "paused"] {
+        let ticks = format!("heartline_schedule_ticks_total{{task=\"export\",outcome=\"{outcome}\"}}");
+        assert_eq!(told[&ticks], 0.0, "{told:?}");
+    }
+    let mut conn = bench.redis().await;
+    let long_ago = (now - 500.0) * 1000.0;
+    let () = conn.zadd("cli:{export}:schedules", "nightly", long_ago).await.unwrap();
+    let () = conn.hset("cli:{export}:meta", "ticksMissed", 3).await.unwrap();
+    let told = once().await;
+    assert!(told["heartline_schedule_late_seconds{task=\"export\"}"] >= 500.0, "{told:?}");
+    assert_eq!(told["heartline_schedule_ticks_total{task=\"export\",outcome=\"missed\"}"], 3.0, "{told:?}");
+}
+
 /// The metrics while Redis is unreachable.
 fn away() -> BTreeMap<String, f64> {
     BTreeMap::from([("heartline_up".to_owned(), 0.0), ("heartline_readable".to_owned(), 0.0)])

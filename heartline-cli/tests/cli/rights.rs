@@ -67,6 +67,7 @@ async fn the_producer_role_suffices_for_its_commands() {
 async fn the_reader_role_suffices_for_every_read() {
     let bench = Bench::of_one_table().await;
     let url = as_role(&bench, "reader").await;
+    crate::schedules::put(&bench, "nightly").await;
     let worker = bench.worker();
     for (id, input) in [("good", "x"), ("bad", "fail")] {
         let _ = bench.export.dispatch(input.into()).id(id).await.unwrap().result().await;
@@ -77,6 +78,8 @@ async fn the_reader_role_suffices_for_every_read() {
         "workers --all",
         "workers --beats",
         "flows summary",
+        "schedules list -t export",
+        "schedules show -t export nightly",
         "jobs list -t export",
         "jobs list -t export -s failed",
         "jobs codes -t export",
@@ -111,12 +114,16 @@ async fn the_operator_role_suffices_for_every_action() {
     let bench = Bench::of_one_table().await;
     bench.declared().await;
     let url = as_role(&bench, "operator").await;
+    crate::schedules::put(&bench, "nightly").await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("x".into()).id(id).delay(Duration::from_secs(600)).await.unwrap();
     }
     let acts = [
         "task pause export --reason why",
         "task resume export",
+        "schedules pause -t export nightly --reason why",
+        "schedules resume -t export nightly",
+        "schedules remove -t export nightly",
         "jobs run-now -t export a",
         "jobs cancel -t export b",
         "jobs retry -t export b",

@@ -6,7 +6,18 @@ use crate::run::{Bench, alone};
 fn every_command_has_help_with_examples() {
     let top = alone(&["--help"]).ok();
     for command in [
-        "status", "tasks", "task", "jobs", "workers", "stalls", "recover", "audit", "repair", "events", "health",
+        "status",
+        "tasks",
+        "task",
+        "jobs",
+        "workers",
+        "schedules",
+        "stalls",
+        "recover",
+        "audit",
+        "repair",
+        "events",
+        "health",
         "doctor",
     ] {
         assert!(top.contains(&format!("\n  {command} ")), "{command}: {top}");
@@ -28,6 +39,8 @@ fn wrong_use_shows_a_hint_and_exits_with_status_2() {
         (&["jobs", "retry", "-t", "export"], "ID"),
         (&["jobs", "retry", "-t", "export", "a", "--state", "failed", "--code", "x"], "cannot be used with"),
         (&["recover", "running", "-t", "export"], "<ID>..."),
+        (&["schedules", "next", "--count", "0"], "1..=1000"),
+        (&["schedules", "backfill", "-t", "export", "nightly", "--from", "soon", "--to", "2026-11-02"], "--from"),
         (&["--redis", "localhost:6379", "status"], "add redis:// in front (the address is that of --redis)"),
         (&["--redis", "redis://localhost:x", "status"], "(the address is that of --redis)"),
         (&["--prefix", "a b", "status"], "prefix"),
