@@ -19,6 +19,7 @@ use serde::Deserialize;
 
 use crate::pages::jobs::Asked;
 use crate::pages::run;
+use crate::pages::schedule;
 use crate::pages::worker::held_by;
 use crate::runs::Run;
 use crate::state::{Board, Frame, PageResult, answer, encoded};
@@ -38,6 +39,7 @@ pub(crate) struct Wanted {
     id: String,
     worker: String,
     workflow: String,
+    schedule: String,
     reason: String,
     confirmed: String,
     /// When the job of the confirmation was dispatched, in ms since 1970.
@@ -58,6 +60,7 @@ impl Wanted {
             ("the worker", &self.worker),
             ("the action", &self.act),
             ("the workflow", &self.workflow),
+            ("the schedule", &self.schedule),
         ];
         let texts = [
             ("the reason", &self.reason),
@@ -75,6 +78,22 @@ impl Wanted {
         self.act.starts_with("flow_")
     }
 
+    /// Whether the action is about a schedule.
+    fn is_of_schedule(&self) -> bool {
+        self.act.starts_with("schedule_")
+    }
+
+    /// What the action changes, for people.
+    fn target(&self) -> String {
+        let whole = match self.act.as_str() {
+            "recover_worker" => &self.worker,
+            _ if self.is_of_flow() => &self.workflow,
+            _ => &self.jobs.task,
+        };
+        let part = if self.is_of_schedule() { &self.schedule } else { &self.id };
+        if part.is_empty() { whole.to_owned() } else { format!("{part} of {whole}") }
+    }
+
     /// The name of the action in [`BoardOptions::allow`](crate::BoardOptions::allow).
     fn offer(&self) -> &str {
         if self.act == "preview" { "audit" } else { &self.act }
@@ -89,6 +108,7 @@ impl Wanted {
             _ if self.is_of_flow() => {
                 board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
             }
+            _ if self.is_of_schedule() => schedule::url(board, &self.jobs.task, &self.schedule),
             "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs.url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
@@ -97,13 +117,14 @@ impl Wanted {
 
     /// The fields of the confirmation form.
     fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, workflow, reason, jobs, .. } = self.clone();
+        let Wanted { act, id, worker, workflow, schedule, reason, jobs, .. } = self.clone();
         let Asked { task, state, code, text, older, .. } = jobs;
         vec![
             ("act", act),
             ("id", id),
             ("worker", worker),
             ("workflow", workflow),
+            ("schedule", schedule),
             ("reason", reason),
             ("as_of", in_form(as_of)),
             ("dispatched", dispatched.map(in_form).unwrap_or_default()),
@@ -205,18 +226,15 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         wanted.reason = if wanted.reason.is_empty() { named } else { format!("{} ({named})", wanted.reason) };
     }
     let inspector = board.inspector.clone().by(by);
-    let on = match wanted.act.as_str() {
-        "recover_worker" => &wanted.worker,
-        _ if wanted.is_of_flow() => &wanted.workflow,
-        _ => &wanted.jobs.task,
-    };
-    let on = if wanted.id.is_empty() { on.to_owned() } else { format!("{} of {on}", wanted.id) };
-    let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
+    let (what, back) = (format!("{verb}: {}", wanted.target()), wanted.back(&board));
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
         let board = Arc::clone(&board);
         async move {
             let result = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
             board.counts.forget(&wanted.jobs.task);
+            for task in [wanted.jobs.task.as_str(), ""] {
+                board.schedules.forget(task);
+            }
             result
         }
     });
@@ -246,8 +264,8 @@ async fn confirmation(
         return Ok(None);
     }
     let poison = poison(board, wanted).await?;
-    let is_asked_about =
-        is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now" | "flow_retry");
+    let runs_one = matches!(&*wanted.act, "retry" | "run_now" | "flow_retry" | "schedule_run");
+    let is_asked_about = is_asked_about || to_type.is_some() && runs_one;
     if !is_asked_about && poison.is_none() {
         return Ok(None);
     }
@@ -325,6 +343,9 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "flow_resume" => ("Resume", false),
         "flow_retry" => ("Retry", false),
         "flow_cancel" => ("Cancel", true),
+        "schedule_run" => ("Run now", false),
+        "schedule_pause" => ("Pause", false),
+        "schedule_resume" => ("Resume", false),
         "sweep" => ("Resolve silent jobs", true),
         "audit" => ("Audit", false),
         "preview" => ("Preview repair", false),
@@ -354,6 +375,10 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     if wanted.is_of_flow() {
         let text = "Nodes that are not open never run, waiting jobs are cancelled, and running jobs are asked to stop.";
         return Ok(Ok((now, format!("{} of {}. {text}", wanted.id, wanted.workflow))));
+    }
+    if wanted.is_of_schedule() {
+        let text = "A job is dispatched now, in addition to those of its ticks.";
+        return Ok(Ok((now, format!("{}. {text}", wanted.target()))));
     }
     let is_watched = matches!(wanted.act.as_str(), "requeue_claimed" | "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
@@ -465,6 +490,9 @@ async fn done(
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => recover_worker(inspector, wanted, run).await,
         _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
+        _ if wanted.is_of_schedule() => {
+            schedule::act(inspector, &wanted.act, task, &wanted.schedule, &wanted.reason).await
+        }
         "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
         _ => repair(board, inspector, wanted, run).await,

@@ -33,9 +33,11 @@ mod pages;
 mod picture;
 mod runs;
 mod scans;
+mod schedules;
 mod sizes;
 mod state;
 mod strip;
+mod ticks;
 mod token;
 
 use std::sync::Arc;
@@ -67,6 +69,8 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/flows", get(pages::flows::all))
         .route("/flow", get(pages::flows::one))
         .route("/instance", get(pages::flows::instance))
+        .route("/schedules", get(pages::schedules::page))
+        .route("/schedule", get(pages::schedule::page))
         .route("/stalls", get(pages::stalls::page))
         .route("/audit", get(pages::audit::page))
         .route("/run", get(pages::run::page).post(pages::run::stop))

@@ -128,7 +128,7 @@ impl BoardOptions {
         self
     }
 
-    /// Allows no changes to tasks, jobs and workflows. Audits are allowed.
+    /// Allows no changes to tasks, jobs, schedules and workflows. Audits are allowed.
     pub fn read_only(mut self) -> BoardOptions {
         self.is_read_only = true;
         self
@@ -162,8 +162,9 @@ impl BoardOptions {
     }
 
     /// Decides which actions the sender of a request may use, by their names: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
-    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads a whole task), `repair`, and for
-    /// workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`. Other actions are hidden and refused. Defaults to all.
+    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads a whole task), `repair`; for
+    /// workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`; for schedules `schedule_run`, `schedule_pause` and
+    /// `schedule_resume`. Other actions are hidden and refused. Defaults to all.
     pub fn allow(mut self, is_allowed: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
         self.allow = Arc::new(is_allowed);
         self

@@ -155,7 +155,7 @@ impl Runs {
 /// How many actions of this kind may run at a time. Long ones share one limit, those that watch another. Quick ones always run.
 fn most_at_once(act: &str) -> usize {
     match act {
-        "pause" | "resume" => KEPT,
+        "pause" | "resume" | "schedule_pause" | "schedule_resume" => KEPT,
         "recover_running" | "fail_running" => WATCHES_AT_ONCE,
         _ => AT_ONCE,
     }

@@ -20,6 +20,7 @@ use crate::live::Live;
 use crate::options::{BoardOptions, Colour};
 use crate::runs::Runs;
 use crate::scans::Scans;
+use crate::schedules::Schedules;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
 
@@ -36,7 +37,7 @@ const AWAY_FRESH: Duration = Duration::from_secs(2);
 const REMEMBERED: usize = 120;
 
 /// The actions, by their names in [`BoardOptions::allow`].
-pub(crate) const ACTS: [&str; 17] = [
+pub(crate) const ACTS: [&str; 20] = [
     "pause",
     "resume",
     "retry",
@@ -54,10 +55,16 @@ pub(crate) const ACTS: [&str; 17] = [
     "flow_resume",
     "flow_retry",
     "flow_cancel",
+    "schedule_run",
+    "schedule_pause",
+    "schedule_resume",
 ];
 
 /// How long a count of jobs is used.
 const COUNTED: Duration = Duration::from_secs(60);
+
+/// How long a list of schedules is used.
+const SCHEDULED: Duration = Duration::from_secs(2);
 
 /// The state of the board.
 pub(crate) struct Board {
@@ -75,6 +82,8 @@ pub(crate) struct Board {
     /// The error codes of failed jobs.
     pub(crate) codes: Scans<Vec<CodeCount>>,
     pub(crate) counts: Scans<JobCount>,
+    /// By task; those of all tasks without a name.
+    pub(crate) schedules: Scans<Schedules>,
     /// Locked during a read, so that concurrent requests share it.
     seen: Mutex<Looks>,
 }
@@ -161,6 +170,7 @@ impl Board {
             late: Scans::default(),
             codes: Scans::default(),
             counts: Scans::lasting(COUNTED),
+            schedules: Scans::lasting(SCHEDULED),
             seen: Mutex::default(),
         }
     }

@@ -124,6 +124,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     let pages = [
         ("Workers", "Workers"),
         ("Workflows", "Workflows"),
+        ("Schedules", "Schedules"),
         ("Stalls", "Stalls of the last 24 hours"),
         ("Audit", "Audit"),
         ("Server", "Server"),
@@ -230,6 +231,7 @@ pub async fn no_page_of_the_demo_scrolls_sideways_on_a_phone(world: Rc<World>) {
         "/audit?task=index",
         "/server",
         "/flows",
+        "/schedules",
         "/task?task=poison",
         "/jobs?task=poison&state=failed",
         "/jobs?task=index&state=running",

@@ -44,6 +44,8 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     let live = site.app.worker().spawn();
     site.app.inspector().by(EVIL).pause("export", EVIL).await.unwrap();
     let _ = site.export.dispatch(EVIL.into()).id("waits").await.unwrap();
+    crate::schedules::put(&site, "nightly").await;
+    site.app.inspector().by(EVIL).pause_schedule("export", "nightly", EVIL).await.unwrap();
     site.put("progress", "held", &format!("1 1 1 {}", json!({ "value": EVIL, "message": EVIL }))).await;
     let start = "<b>'\">";
     let evil_query = encoded(EVIL);
@@ -63,6 +65,9 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
         (format!("/jobs?task={evil_query}&state=failed"), start),
         (format!("/task?task={evil_query}"), start),
         (format!("/job?task=export&id={evil_query}"), start),
+        ("/schedule?task=export&name=nightly".to_owned(), EVIL),
+        (format!("/schedule?task=export&name={evil_query}"), start),
+        (format!("/schedules?task={evil_query}"), start),
         (format!("/stalls?task={evil_query}"), start),
         (format!("/audit?task={evil_query}"), start),
         (format!("/jobs?task=export&state=failed&cursor={evil_query}"), start),
@@ -219,7 +224,16 @@ pub async fn odd_ids_open_their_own_jobs(world: Rc<World>) {
 pub async fn no_page_violates_our_content_policy(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     site.run(&[("bad", "fail")]).await;
-    for path in ["/", "/workers?all=yes", "/stalls", "/audit?task=export", "/server", "/task?task=export", "/nowhere"] {
+    for path in [
+        "/",
+        "/workers?all=yes",
+        "/schedules",
+        "/stalls",
+        "/audit?task=export",
+        "/server",
+        "/task?task=export",
+        "/nowhere",
+    ] {
         browser.open(&site.at(path)).await;
     }
     browser.open(&site.job("bad")).await;

@@ -24,7 +24,7 @@ pub async fn tab_reaches_every_link_and_the_skip_link_comes_first(world: Rc<Worl
         assert_eq!(browser.eval(outline).await, true, "the focus can be seen: {seen:?}");
     }
     assert_eq!(seen[0], "Skip to the content");
-    for wanted in ["Overview", "Workers", "Stalls", "Audit", "Server", "export", "1", "Tasks"] {
+    for wanted in ["Overview", "Workers", "Schedules", "Stalls", "Audit", "Server", "export", "1", "Tasks"] {
         assert!(seen.iter().any(|focused| focused == wanted), "{wanted} is not reached: {seen:?}");
     }
     // The skip link leads past the navigation.
@@ -86,6 +86,7 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     for (key, heading) in [
         ("o", "Tasks"),
         ("w", "Workers"),
+        ("c", "Schedules"),
         ("s", "Stalls of the last 24 hours"),
         ("a", "Audit"),
         ("r", "Server"),

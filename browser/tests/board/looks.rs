@@ -164,6 +164,7 @@ const CONTRAST: &str = r"
 pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
     let browser = &world.browser;
     let (site, _) = long_site().await;
+    crate::schedules::put(&site, "nightly").await;
     let live = site.app.worker().spawn();
     browser.open(&site.origin).await;
     browser.until_text("parked for a person").await;
@@ -173,6 +174,8 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
         for path in [
             "/",
             "/workers?all=yes",
+            "/schedules",
+            "/schedule?task=export&name=nightly",
             "/stalls",
             "/audit?task=export",
             "/server",

@@ -13,9 +13,10 @@ use crate::world::World;
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The pages, each with a text that it shows with a million jobs.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("/", "500000"),
     ("/task?task=export", "500000"),
+    ("/schedules", "There are no schedules."),
     ("/stalls", "There are no stalls."),
     ("/jobs?task=export&state=waiting", "500000 jobs"),
     ("/jobs?task=export&state=failed", "500000 jobs"),

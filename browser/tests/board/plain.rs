@@ -18,7 +18,7 @@ pub async fn pages_filters_and_actions_need_no_script(world: Rc<World>) {
         browser.count("main a.row").await == 1
     })
     .await;
-    for link in ["Workers", "Stalls", "Audit", "Server", "Overview"] {
+    for link in ["Workers", "Schedules", "Stalls", "Audit", "Server", "Overview"] {
         browser.click_text("nav a", link).await;
         until("it is there", async || browser.count("h1").await == 1 && !browser.text().await.is_empty()).await;
     }

@@ -7,6 +7,8 @@ pub(crate) mod jobs;
 pub(crate) mod live;
 pub(crate) mod overview;
 pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod schedules;
 pub(crate) mod server;
 pub(crate) mod stalls;
 pub(crate) mod task;

@@ -104,7 +104,7 @@ async fn of_task(board: &Board, asked: &Asked, page: &mut StallsPage) -> Result<
 }
 
 /// The tasks that cannot be read now.
-fn unread(fleet: &FleetReport) -> String {
+pub(crate) fn unread(fleet: &FleetReport) -> String {
     let unread = fleet.tasks.iter().filter(|task| task.fault.is_some());
     let named = unread.map(|task| task.task.as_str());
     let list = fleet.away.tasks.is_some().then_some("all tasks (their list is unreachable)");

@@ -28,6 +28,7 @@ async fn pages_show_all_nodes_although_one_is_unreachable() {
         "/task?task=export",
         "/jobs?task=export&state=failed",
         "/workers?all=yes",
+        "/schedules",
         "/stalls",
         "/audit",
         "/audit?task=mail",
@@ -60,6 +61,8 @@ async fn pages_show_all_nodes_although_one_is_unreachable() {
         stalls.contains("cannot be read now of: all tasks") && !stalls.contains("There are no stalls."),
         "{stalls}"
     );
+    let schedules = site.page("/schedules").await;
+    assert!(schedules.contains("Schedules cannot be read now of: all tasks"), "{schedules}");
     assert!(site.page("/audit").await.contains("the tasks are unknown"));
     let workers = site.page("/workers").await;
     assert!(workers.contains(&away[1]) && !workers.contains("There are no workers."), "{workers}");

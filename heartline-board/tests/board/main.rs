@@ -7,6 +7,7 @@ mod live;
 mod long;
 mod pages;
 mod safety;
+mod schedules;
 mod site;
 #[path = "../../../tests/it/support/turn.rs"]
 mod turn;
