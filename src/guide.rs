@@ -5,7 +5,7 @@
 //! | guarantees, how dead workers are found, recovery, hooks, checkpoints | [`guarantees`] |
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
 //! | jobs at set times | [`recurring`] |
-//! | one job at a time per key: unique jobs, replace, debounce | [`unique`] |
+//! | no second job with the same key: unique jobs, replace, debounce | [`unique`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |

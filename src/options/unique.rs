@@ -38,7 +38,7 @@ const POSTPONED: u32 = 10;
 /// ```
 ///
 /// A key belongs to one task. There is no lock: whether a key is taken depends on the state of its job. So no crash, cancel or removal
-/// leaves a key that blocks.
+/// leaves a key that blocks, except for the time of [`within`](Unique::within).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "pass it to Dispatch::unique"]
 pub struct Unique {
@@ -75,13 +75,15 @@ impl Unique {
         Unique { key, mode: UniqueMode::Done, period: Duration::ZERO, renewal: None, at_most: None }
     }
 
-    /// The key is taken only until its job begins to run. It is taken again while the job waits for a retry.
+    /// The key is taken only until its job begins to run. It is taken again while the job waits for a retry. Not with
+    /// [`replace`](Unique::replace) or [`debounce`](Unique::debounce).
     pub fn until_started(mut self) -> Unique {
         self.mode = UniqueMode::Started;
         self
     }
 
-    /// The key is taken for this time after the dispatch, whatever happens to its job. More than 0, at most 10 years.
+    /// The key is taken for this time after the dispatch, whatever happens to its job. More than 0, at most 10 years. Not with
+    /// [`replace`](Unique::replace) or [`debounce`](Unique::debounce).
     pub fn within(mut self, period: Duration) -> Unique {
         (self.mode, self.period) = (UniqueMode::Period, period);
         self
@@ -96,7 +98,8 @@ impl Unique {
         self
     }
 
-    /// As [`replace`](Unique::replace), and each dispatch delays the job by this time from now. More than 0.
+    /// As [`replace`](Unique::replace), and each dispatch delays the job by this time from now, unless it is due already. More than 0.
+    /// The dispatch then has no [`delay`](crate::Dispatch::delay).
     pub fn debounce(mut self, delay: Duration) -> Unique {
         self.renewal = Some(Renewal::Debounce(delay));
         self
@@ -222,9 +225,9 @@ pub enum Placed {
     /// It wrote nothing: a job with this id or unique key existed.
     Existed,
     /// The job that waited under its unique key got the new input. Or a worker had claimed that job and not begun it: then it is cancelled
-    /// with the code `replaced`, and the new job takes its place.
+    /// with the code `replaced`, and a new job is written.
     Replaced,
-    /// The same, and the job is due later.
+    /// The delayed job got the new input, and is due later if [`Unique::at_most`] allows it.
     Postponed,
 }
 

@@ -85,8 +85,8 @@ impl<O> JobHandle<O> {
         &self.task.name
     }
 
-    /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing. `None` for a handle that
-    /// was made from an id.
+    /// Whether the job existed before its dispatch, in any state, so that the dispatch changed nothing. `Some(false)` if it was
+    /// replaced or postponed, see [`placed`](JobHandle::placed). `None` for a handle that was made from an id.
     ///
     /// After a lost reply the dispatch is repeated. It may then find the job of its own first call, unless it has a unique key.
     #[must_use]
