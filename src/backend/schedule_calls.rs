@@ -45,7 +45,7 @@ pub(crate) async fn put(
     }
     match put {
         Put::Due | Put::Again | Put::Partitions(_) => Err(Error::Unsupported {
-            what: format!("the schedule {name} keeps changing, or the server's clock jumped"),
+            what: format!("the schedule {name} keeps changing, or the server's clock jumped; repeat the call"),
         }),
         put => Ok(put),
     }
@@ -98,7 +98,7 @@ pub(crate) async fn run_now(store: &Store, tables: &Tables, name: &str, by: &str
             Ran::Unknown => return Ok(None),
         }
     }
-    Err(Error::Unsupported { what: format!("the schedule {name} keeps changing") })
+    Err(Error::Unsupported { what: format!("the schedule {name} keeps changing; repeat the call") })
 }
 
 async fn run(

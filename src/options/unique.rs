@@ -127,7 +127,7 @@ impl Unique {
         if let Some(renewal) = self.renewal.filter(|_| self.mode != UniqueMode::Done) {
             let renewal = if renewal == Renewal::Replace { "replace" } else { "debounce" };
             let mode = if self.mode == UniqueMode::Started { "until_started" } else { "within" };
-            let rule = "must have only one of the two: with replace and debounce, a job that runs keeps no new one out";
+            let rule = "must have only one of the two: replace and debounce allow a new job next to a running one";
             faults.add("unique", format!("{renewal} with {mode}"), rule, format!("leave {mode} out"));
         }
         match (self.renewal, self.at_most) {

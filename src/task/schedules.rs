@@ -50,7 +50,9 @@ impl<I, O> TaskRef<I, O> {
         use crate::schedule::ids::tick_id;
 
         let shared = &self.shared;
-        let declared = shared.schedules.lock().named(name).cloned().ok_or_else(|| unknown(&shared.name, name))?;
+        let declared = shared.schedules.lock().named(name).cloned();
+        let fix = "declare it with TaskRef::schedule; one that was put cannot be fired by a test";
+        let declared = declared.ok_or_else(|| unknown(&shared.name, name, fix))?;
         let (keys, due_ms) = (shared.tables.of(name), ms_of(at));
         let tick = Some(Tick::new(name.to_owned(), due_ms, None));
         let id = tick_id(name, due_ms, (keys.part(), keys.parts()));
@@ -231,7 +233,8 @@ impl<I, O> Schedules<I, O> {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        unknown(&self.shared.name, name)
+        let fix = "put it first, or correct the name; `heartline schedules list` shows all";
+        unknown(&self.shared.name, name, fix)
     }
 }
 
@@ -267,8 +270,7 @@ fn check(name: &str, schedule: &Schedule) -> Result<(), Error> {
     Ok(faults.finish()?)
 }
 
-fn unknown(task: &str, name: &str) -> Error {
+fn unknown(task: &str, name: &str, fix: &str) -> Error {
     let rule = format!("must be a schedule of the task {task}");
-    let fix = "put it first, or correct the name; `heartline schedules list` shows all";
     Error::Config(ConfigErrors::from(ConfigError::new("schedule", crate::config_error::shown(name), rule, fix)))
 }

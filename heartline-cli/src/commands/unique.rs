@@ -22,7 +22,7 @@ pub(super) async fn run(session: &Session, command: UniqueCommand) -> Result<(),
         UniqueMode::Period => "for a period",
         _ => "until its job has ended",
     };
-    let until = if entry.mode == UniqueMode::Period { "period ends" } else { "postponed to" };
+    let until = if entry.mode == UniqueMode::Period { "period ends" } else { "due by" };
     let facts = [
         ("key", Some(format!("{} of {}", shown(&entry.key), shown(&entry.task)))),
         ("taken", Some(if entry.is_taken { "yes" } else { "no" }.to_owned())),
