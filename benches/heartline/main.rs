@@ -14,6 +14,8 @@ mod latency;
 mod process;
 mod report;
 mod running;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod server;
 mod settle;
 mod stall;
@@ -91,9 +93,9 @@ impl Bench {
 }
 
 /// The names of all rows, by group and part. The rows of a part are measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 7] {
+fn groups() -> Vec<Vec<Vec<&'static str>>> {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
-    [
+    Vec::from([
         alone(dispatch::ROWS),
         alone(&process::rows()),
         vec![latency::ROWS.to_vec()],
@@ -101,7 +103,9 @@ fn groups() -> [Vec<Vec<&'static str>>; 7] {
         vec![detection::ROWS.to_vec()],
         vec![engines::rows()],
         alone(&workflows::rows()),
-    ]
+        #[cfg(feature = "schedules")]
+        schedules::parts(),
+    ])
 }
 
 /// Measures the requested rows part by part, and prints each. If a part fails, the others are still measured.
@@ -140,6 +144,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         3 => stall::run(bench),
         4 => detection::run(bench).await,
         5 => engines::run(bench).await,
+        #[cfg(feature = "schedules")]
+        7 => schedules::run(bench).await,
         _ => workflows::run(bench).await,
     }
 }

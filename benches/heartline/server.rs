@@ -143,6 +143,33 @@ impl Server {
         Ok((spent(&self.info("commandstats")?) - before, wall, answer))
     }
 
+    /// Logs each call that takes 100 µs or longer, for [`longest_call`](Server::longest_call).
+    pub fn log_slow_calls(&mut self) -> Result<()> {
+        for setting in [["slowlog-log-slower-than", "100"], ["slowlog-max-len", "20000"]] {
+            self.ask::<String>(&["CONFIG", "SET", setting[0], setting[1]])?;
+        }
+        self.ask::<String>(&["SLOWLOG", "RESET"])?;
+        Ok(())
+    }
+
+    /// The longest logged call of one of Heartline's scripts: its name, and its time in µs. Logs no more short calls.
+    pub fn longest_call(&mut self, counts: impl Fn(&str) -> bool) -> Result<(String, f64)> {
+        let slow: Vec<(i64, i64, f64, Vec<Value>, String, String)> = self.ask(&["SLOWLOG", "GET", "-1"])?;
+        self.ask::<String>(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
+        let mut names = BTreeMap::new();
+        for script in heartline::_internals::scripts().into_iter().filter(|script| counts(script.name)) {
+            names.insert(self.load(script.source)?, script.name);
+        }
+        let mut longest = (String::new(), 0.0);
+        for (_, _, took, words, ..) in &slow {
+            let sha: String = words.get(1).map_or(Ok(String::new()), |word| redis::from_redis_value(word.clone()))?;
+            if let Some(name) = names.get(&sha).filter(|_| *took > longest.1) {
+                longest = ((*name).to_owned(), *took);
+            }
+        }
+        Ok(longest)
+    }
+
     /// Bytes of data and buffers, after the server has freed what it deleted.
     pub fn used_memory(&mut self) -> Result<f64> {
         while self.info_number("memory", "lazyfree_pending_objects")? > 0.0 {

@@ -1,7 +1,6 @@
 //! The cost of workflows compared with plain jobs: nodes per second, a hop in a line, and the longest call of the
 //! largest graphs.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -258,16 +257,9 @@ fn pings(server: &mut Server, count: usize) -> Result<Vec<f64>> {
 
 /// Starts a graph and runs it to its end. Returns the longest call of the server (script and µs), and the total time.
 async fn largest(server: &mut Server, n: usize, is_line: bool) -> Result<((String, f64), Duration)> {
-    let mut names = HashMap::new();
-    for script in heartline::_internals::scripts() {
-        names.insert(server.load(script.source)?, script.name);
-    }
     let app = app(server).await?;
     let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
-    for setting in [["slowlog-log-slower-than", "100"], ["slowlog-max-len", "20000"]] {
-        server.ask::<String>(&["CONFIG", "SET", setting[0], setting[1]])?;
-    }
-    server.ask::<String>(&["SLOWLOG", "RESET"])?;
+    server.log_slow_calls()?;
     let begun = Instant::now();
     let handle = flow.start(if is_line { line(n) } else { fan(n) }).await?;
     let (all, end) = worker(&app, n, CONCURRENCY)?;
@@ -277,15 +269,7 @@ async fn largest(server: &mut Server, n: usize, is_line: bool) -> Result<((Strin
     let WorkflowStatus { unfinished, .. } = handle.status().await?;
     ensure!(unfinished == 0, "the graph did not end");
     end.await?;
-    let slow: Vec<(i64, i64, f64, Vec<redis::Value>, String, String)> = server.ask(&["SLOWLOG", "GET", "-1"])?;
-    let mut longest = (String::new(), 0.0);
-    for (_, _, took, words, ..) in &slow {
-        let sha: String = words.get(1).map_or(Ok(String::new()), |word| redis::from_redis_value(word.clone()))?;
-        if let Some(name) = names.get(&sha).filter(|_| *took > longest.1) {
-            longest = ((*name).to_owned(), *took);
-        }
-    }
-    server.ask::<String>(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
+    let longest = server.longest_call(|_| true)?;
     drop((flow, app));
     server.clean()?;
     Ok((longest, took))
