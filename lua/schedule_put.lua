@@ -62,7 +62,7 @@ if old and ledger and old.digest == digest then
       redis.call('HSET', schedules_rule, name, rule_line(new))
     end
     if source == 'put' then redis.call('ZREM', schedules_named, name) end
-    -- A look has put off a row without an input.
+    -- Meanwhile a look may have moved the row to a later time, as one without an input.
     if redis.call('HSETNX', schedules_input, name, input) == 1 and ledger.due then
       redis.call('ZADD', schedules, string.format('%d', ledger.due), name)
     end

@@ -62,7 +62,7 @@ pub(crate) struct StoredPause {
     pub(crate) reason: String,
 }
 
-/// A number of ticks in a row, of which the newest was at `due_ms`.
+/// A number of ticks in a row. The newest was at `due_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredTick {
     pub(crate) due_ms: u64,

@@ -140,7 +140,7 @@ async fn a_queued_tick_fires_when_the_last_job_has_ended() {
     let info = becomes(&task, "poll", "a newer tick takes the place of the first that waits", is_queued).await;
     accounted_for(&info);
     assert_eq!(info.fired, 1);
-    assert_eq!(task.counts().await.unwrap().waiting, 0, "a tick that waits is no job yet");
+    assert_eq!(task.counts().await.unwrap().waiting, 0, "a tick that waits has a job");
     test.journal.open("go");
     accounted_for(&becomes(&task, "poll", "the queued tick fires", |info| info.fired >= 2).await);
     worker.stop().await;

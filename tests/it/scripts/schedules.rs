@@ -32,7 +32,7 @@ pub struct Firing {
 }
 
 impl Firing {
-    /// These ticks, ms, of which the first is due. The next one is 10 ms after the last.
+    /// These ticks, ms; the first is due. The next one is 10 ms after the last.
     pub fn of(name: &str, ticks: &[u64]) -> Firing {
         let (first, last) = (ticks.first().copied().unwrap_or(5), ticks.last().copied().unwrap_or(5));
         Firing {
