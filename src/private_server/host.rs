@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{self, Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 use std::{env, fs, io, process};
@@ -18,6 +19,10 @@ pub(super) const PORTS_TRIED: u32 = 20;
 /// Systems assign higher ports to outgoing connections, so a stopped server does not lose its port. This is also true of the cluster bus,
 /// 10,000 above.
 const PORTS: std::ops::Range<u16> = 12_000..22_000;
+
+/// From one port to the next. It has no common factor with the number of ports, so each has its turn, and it is large, so that the ports
+/// of several processes mix.
+const STRIDE: u64 = 3571;
 
 pub(super) fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
     let named = env::var_os(SERVER_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -64,9 +69,15 @@ pub(super) fn make_dir() -> io::Result<PathBuf> {
     }
 }
 
+/// A port that no program uses. Ports are tried in turn, so that a stopped server keeps its own: clients that still know it must not reach
+/// a server that starts later.
 pub(super) fn free_port() -> Option<u16> {
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let first = FIRST.get_or_init(unique) >> 40;
     (0..PORTS_TRIED).find_map(|_| {
-        let offset = (unique() >> 40) % u64::from(PORTS.end - PORTS.start);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let offset = (first + number * STRIDE) % u64::from(PORTS.end - PORTS.start);
         let port = PORTS.start + u16::try_from(offset).ok()?;
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
     })
