@@ -5,36 +5,38 @@
 -- KEYS[3]  schedules:input    (hash)    schedule -> payload of its jobs
 -- KEYS[4]  schedules:ledger   (hash)    schedule -> next tick, counts, last tick and job
 -- KEYS[5]  schedules:ticks    (hash)    schedule -> its last ticks
--- KEYS[6]  schedules:pending  (zset)    schedules with a tick that waits for their last job
--- KEYS[7]  payload            (hash)    id -> payload
--- KEYS[8]  completed          (zset)    ids by finish time, ms
--- KEYS[9]  failed             (zset)    ids by finish time, ms
--- KEYS[10] cancelled          (zset)    ids by finish time, ms
--- KEYS[11] wait:high          (list)    ids
--- KEYS[12] wait               (list)    ids
--- KEYS[13] wait:low           (list)    ids
--- KEYS[14] options            (hash)    id -> overrides, JSON
--- KEYS[15] priority           (hash)    id -> high or low
--- KEYS[16] dispatchedAt       (hash)    id -> time, ms
--- KEYS[17] meta               (hash)    default priority, event mode, totals, largest payload, pause
--- KEYS[18] events             (stream)  one entry
--- KEYS[19] wake               (zset)    marker for idle workers
--- ARGV[1]  firings  (per schedule, at most 50: name, digest, version of the caller's zone data, overlap, tick as the
+-- KEYS[6]  schedules:paused   (hash)    schedule -> pause
+-- KEYS[7]  schedules:pending  (zset)    schedules with a tick that waits for their last job
+-- KEYS[8]  payload            (hash)    id -> payload
+-- KEYS[9]  completed          (zset)    ids by finish time, ms
+-- KEYS[10] failed             (zset)    ids by finish time, ms
+-- KEYS[11] cancelled          (zset)    ids by finish time, ms
+-- KEYS[12] wait:high          (list)    ids
+-- KEYS[13] wait               (list)    ids
+-- KEYS[14] wait:low           (list)    ids
+-- KEYS[15] options            (hash)    id -> overrides, JSON
+-- KEYS[16] priority           (hash)    id -> high or low
+-- KEYS[17] dispatchedAt       (hash)    id -> time, ms
+-- KEYS[18] meta               (hash)    default priority, event mode, totals, largest payload, pause
+-- KEYS[19] events             (stream)  one entry
+-- KEYS[20] wake               (zset)    marker for idle workers
+-- ARGV[1]  firings  (per schedule, at most 25: name, digest, version of the caller's zone data, overlap, tick as the
 --                    caller knows it (ms), last tick of this call (ms), the next one (ms) or -, the same with jitter
 --                    or -, missed ticks, paused ticks, 1 if missed is a lower bound else 0, 1 if only the pending tick
 --                    fires else 0, number of ticks, then four words per tick: ms, the one before (ms) or -, job id,
 --                    overrides as JSON. At most 200 ticks in all)
--- Returns  {'fired', now (ms), time of the first tick after now (ms) or -, per schedule one text}:
---          done, new jobs, and the job that the newest tick replaces or -; or one word, and nothing is written for it:
---          unknown: no such schedule; unreadable; changed: another rule or input; older: the row has newer zone data,
---          unless the tick is 10 s late; moved: another tick is next, or pending; early: a tick is later than now, the
---          one after is not later, or the last job of the pending tick has not ended
+-- Returns  {'fired', now (ms), time of the first tick after now (ms) or -, 1 if ticks are still due else 0, per
+--          schedule one text}: done, new jobs, and the job that the newest tick replaces or -; or one word, and nothing
+--          is written for it: unknown: no such schedule; unreadable; changed: another rule or input, or it was paused
+--          or resumed; older: the row has newer zone data, unless the tick is 10 s late; moved: another tick is next,
+--          or pending; early: a tick is later than now, the one after is not later, or the last job of the pending tick
+--          has not ended
 -- Emits    dispatched, scheduled, overlapped, missed
 -- Refuses  more than 200 ticks; WRONGTYPE before the first write
 local _, now_ms = now_us()
 local now, firings, order, rows, ids, at = string.format('%d', now_ms), {}, {}, {}, {}, 1
 expect_types({ wait_high, wait, wait_low }, {}, { schedules_rule, schedules_input, schedules_ledger, schedules_ticks,
-  payload, options, priority, dispatched_at }, { schedules, schedules_pending })
+  schedules_paused, payload, options, priority, dispatched_at }, { schedules, schedules_pending })
 local ended = filled('ZCARD', completed, failed, cancelled)
 local task = fields_of(meta, { 'priority', 'eventMode', 'largest', 'paused', 'in' })
 while ARGV[at] do
@@ -57,6 +59,7 @@ for _, firing in ipairs(firings) do
     local line = redis.call('HGET', schedules_rule, name)
     local row = { name = name, is_known = line, rule = rule_of(line), words = {},
       has_input = redis.call('HEXISTS', schedules_input, name) == 1,
+      is_paused = redis.call('HEXISTS', schedules_paused, name) == 1,
       ledger = ledger_of(redis.call('HGET', schedules_ledger, name)),
       at = tonumber(redis.call('ZSCORE', schedules, name) or 0) }
     if row.ledger and row.ledger.job then ids[#ids + 1] = row.ledger.job end
@@ -66,7 +69,7 @@ end
 local exists, open = known_jobs(payload, ended, ids)
 local out = { now_ms = now_ms, exists = exists, open = open, jobs = {}, scheduled = {}, overlapped = {}, runs = {},
   fired = 0, missed = 0, paused = 0 }
-local reply = { 'fired', now, '-' }
+local reply = { 'fired', now, '-', 0 }
 for _, firing in ipairs(firings) do
   local row, jobs = rows[firing.name], #out.jobs
   local refused = refusal_of(row, firing, out)
@@ -96,4 +99,5 @@ add_words(fields, 'missed', out.runs)
 if count > 0 and task.eventMode ~= 'off' then emit_event(events, meta, 'events', count, '', fields) end
 if #added > 0 and not task.paused then ring_wake(wake) end
 reply[3] = redis.call('ZRANGE', schedules, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or '-'
+reply[4] = redis.call('ZCOUNT', schedules, '-inf', now) > 0 and 1 or 0
 return reply

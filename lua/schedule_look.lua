@@ -11,7 +11,7 @@
 -- KEYS[9]  failed             (zset)  ids by finish time, ms
 -- KEYS[10] cancelled          (zset)  ids by finish time, ms
 -- KEYS[11] cancelling         (hash)  id -> reason
--- ARGV[1]  most               (schedules to return, at most 50)
+-- ARGV[1]  most               (schedules to return)
 -- ARGV[2]  skipped            (due schedules before the first to return, which the caller cannot fire; missing: 0)
 -- Returns  {'looked', now (ms), time of the first tick after now (ms) or -, 1 if more are due else 0, names of rows
 --          that cannot be read, rows, jobs}. A row: name, digest, zone data, JSON, tick (ms), the one before (ms) or

@@ -47,6 +47,7 @@ local function refusal_of(row, firing, out)
   if not row.is_known then return 'unknown' end
   if not (rule and ledger and row.has_input) then return 'unreadable' end
   if rule.digest ~= firing.digest then return 'changed' end
+  if row.is_paused ~= (firing.paused > 0) then return 'changed' end
   if firing.is_pending then
     if not first or ledger.pending ~= first.due then return 'moved' end
     return out.open[ledger.job] and 'early' or nil

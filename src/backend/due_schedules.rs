@@ -43,7 +43,7 @@ pub(crate) struct Look {
     pub(crate) replaced: Vec<JobId>,
 }
 
-/// Finds schedules that are due, at most `most`, which is at most 50. Leaves out the first `skipped` due ones.
+/// Finds schedules that are due, at most `most`. Leaves out the first `skipped` due ones.
 pub(crate) async fn look(conn: &mut impl Connection, keys: &TaskKeys, most: usize, skipped: usize) -> Result<Look> {
     let mut reply = scripts::SCHEDULE_LOOK.on(keys).arg(most).arg(skipped).answer(conn).await?;
     let (now_ms, next_at_ms) = (reply.next()?, at_of(&reply.text()?));
@@ -103,7 +103,7 @@ pub(crate) enum Fired {
     },
     /// Another tick is next, or pending: another worker was faster.
     Moved,
-    /// Another rule or input is in force.
+    /// Another rule or input is in force, or the schedule was paused or resumed.
     Changed,
     /// A tick is later than the server's time, or the last job of the pending tick has not ended.
     Early,
@@ -113,13 +113,20 @@ pub(crate) enum Fired {
     Unreadable,
 }
 
-/// Fires ticks: at most 50 schedules, 200 ticks and 1 MiB of inputs. Returns the server's time, the answers in order,
-/// and when the first tick after that time is to be fired, ms. Safe to repeat: what has fired gets `Moved`.
-pub(crate) async fn fire(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    firings: &[Firing<'_>],
-) -> Result<(u64, Vec<Fired>, Option<u64>)> {
+/// The answer to a [`fire`].
+#[derive(Debug)]
+pub(crate) struct FireReply {
+    pub(crate) now_ms: u64,
+    /// When the first tick after `now_ms` is to be fired.
+    pub(crate) next_at_ms: Option<u64>,
+    /// Whether other ticks are due, or these schedules have more.
+    pub(crate) more: bool,
+    /// For each firing, in order.
+    pub(crate) fired: Vec<Fired>,
+}
+
+/// Fires ticks: at most 25 schedules, 200 ticks and 1 MiB of inputs. Safe to repeat: what has fired gets `Moved`.
+pub(crate) async fn fire(conn: &mut impl Connection, keys: &TaskKeys, firings: &[Firing<'_>]) -> Result<FireReply> {
     let mut call = scripts::SCHEDULE_FIRE.on(keys);
     for firing in firings {
         call.arg(firing.name).arg(firing.digest).arg(firing.zone_data).arg(firing.overlap.as_str());
@@ -133,9 +140,10 @@ pub(crate) async fn fire(
     }
     let mut reply = call.answer(conn).await?;
     let (now_ms, next_at_ms) = (reply.next()?, at_of(&reply.text()?));
+    let more = flag(&mut reply)?;
     let words: Vec<String> = reply.rest()?;
     let fired = words.iter().map(|words| fired_of(words).ok_or_else(|| reply.unexpected(words)));
-    Ok((now_ms, fired.collect::<Result<_>>()?, next_at_ms))
+    Ok(FireReply { now_ms, next_at_ms, more, fired: fired.collect::<Result<_>>()? })
 }
 
 /// The tick before, which the script needs, from the overrides of a job.

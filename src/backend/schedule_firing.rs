@@ -16,7 +16,7 @@ use crate::schedule::rule::Schedule;
 use crate::schedule::stored::{self, StoredRule};
 
 /// The most rows that one call fires.
-pub(crate) const MOST_FIRINGS: usize = 50;
+pub(crate) const MOST_FIRINGS: usize = 25;
 
 /// The most bytes of inputs that one call copies.
 pub(crate) const MOST_COPIED: usize = 1024 * 1024;
@@ -190,7 +190,7 @@ mod tests {
             let due = || firing(&keys, DUE + 1000 * (ticks - 1), &small).unwrap().unwrap().0;
             in_calls((0..count).map(|_| (due(), copied)).collect()).iter().map(Vec::len).collect::<Vec<_>>()
         };
-        assert_eq!(sizes(1, 1, 120), [50, 50, 20]);
+        assert_eq!(sizes(1, 1, 120), [25, 25, 25, 25, 20]);
         assert_eq!(sizes(30, 1, 13), [6, 6, 1]);
         assert_eq!(sizes(1, MOST_COPIED / 2, 5), [2, 2, 1]);
         assert_eq!(sizes(1, 2 * MOST_COPIED, 2), [1, 1]);

@@ -45,7 +45,7 @@ pub(crate) async fn put_over(conn: &mut impl Connection, keys: &TaskKeys, wanted
             match firing(keys, now_ms.max(at_ms), &due) {
                 Ok(None) => {}
                 Ok(Some((due, _))) => {
-                    let (_, fired, _) = schedules::fire(conn, keys, &[due]).await?;
+                    let fired = schedules::fire(conn, keys, &[due]).await?.fired;
                     cancel_replaced(conn, keys, &fired).await?;
                     if matches!(fired[..], [Fired::Done { .. }]) {
                         (attempts, firings) = (0, firings + 1);

@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::declare::WIRE_VERSION;
-pub(crate) use super::due_schedules::{DueRow, Fired, Firing, Look, fire, look};
+pub(crate) use super::due_schedules::{DueRow, FireReply, Fired, Firing, Look, fire, look};
 use super::keys::{Key, TaskKeys};
 use super::reply::{PlainCall, Text};
 pub(crate) use super::schedule_rows::{StoredSchedule, StoredTick};

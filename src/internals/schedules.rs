@@ -81,7 +81,7 @@ impl SimulatedSchedules {
         let found = look.rows.iter().map(|row| firing(&self.0, look.now_ms, row).ok().flatten());
         let (rows, firings): (Vec<_>, Vec<_>) =
             found.enumerate().filter_map(|(at, found)| found.map(|(firing, _)| (at, firing))).unzip();
-        let (_, fired, _) = schedules::fire(conn, &self.0, &firings).await?;
+        let fired = schedules::fire(conn, &self.0, &firings).await?.fired;
         Ok(SimulatedFired(rows.into_iter().zip(fired).collect()))
     }
 

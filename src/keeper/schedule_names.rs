@@ -139,7 +139,7 @@ impl<'a> ScheduleNames<'a> {
             let report =
                 async |conn: &mut OwnConnection| schedules::report_names(conn, keys, worker, names, may_prune).await;
             let reported = self.keeper.housekeeping_call(report).await?;
-            self.timetable.lock().set_keepers(reported.keepers);
+            self.timetable.lock().set_keepers(&reported.keepers);
             missing.extend(reported.missing);
             removed.extend(reported.removed);
             is_steady &= reported.is_steady;

@@ -81,7 +81,7 @@ async fn a_full_server_writes_no_schedule_and_fires_no_tick() {
     assert_eq!(task.refused("schedule_run", "a d 1 5 a@5~9 {}").await, "OOM");
     // Calls that write nothing pass.
     assert_eq!(task.unchanged("schedule_put", &new.args("a")).await, "[same 0]");
-    assert_text!(task.unchanged("schedule_fire", &Firing::of("a", &[5]).args()).await, ends_with(" - moved]"));
+    assert_text!(task.unchanged("schedule_fire", &Firing::of("a", &[5]).args()).await, ends_with(" - 1 moved]"));
 }
 
 #[tokio::test]

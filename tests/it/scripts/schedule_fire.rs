@@ -43,6 +43,18 @@ async fn another_rule_and_an_unknown_name_are_refused() {
 }
 
 #[tokio::test]
+async fn a_pause_that_the_caller_does_not_know_is_refused() {
+    let mut task = due().await;
+    let paused = Firing { ticks: Vec::new(), paused: 1, ..Firing::of("a", &[15]) };
+    assert_eq!(refused(&mut task, &paused).await, "changed");
+    task.write("schedules:paused a={}").await;
+    assert_eq!(refused(&mut task, &Firing::of("a", &[15])).await, "changed");
+    assert_eq!(fire(&mut task, &[paused]).await, "done 0 -");
+    task.write("schedules:ledger a=25 1 1 0 0 1 0 15 j 5 0 15 5 -; schedules:pending a=0").await;
+    assert_eq!(refused(&mut task, &Firing::pending("a", 15)).await, "changed");
+}
+
+#[tokio::test]
 async fn nothing_fires_before_its_time_by_the_servers_clock() {
     let mut task = due().await;
     let later = task.now_ms().await as u64 + 60_000;
@@ -196,12 +208,14 @@ async fn missed_and_paused_ticks_are_counted_as_runs() {
     assert_eq!(ledger(&mut task, "a").await, "65 1 1 0 3 0 0 55 a@55 NOW NOW - - +");
     assert_keys!(task, "schedules:ticks a=55f1 45m3; meta.ticksMissed=3; meta.events=3");
     assert_text!(task.held("events").await, contains(r#""missed": "a 45 3""#));
+    task.write("schedules:paused a={}").await;
     for tick in [65, 75] {
         let paused = Firing { ticks: Vec::new(), paused: 1, ..Firing::of("a", &[tick]) };
         assert_eq!(fire(&mut task, &[paused]).await, "done 0 -");
     }
     assert_eq!(ledger(&mut task, "a").await, "85 1 1 0 3 2 0 75 a@55 NOW NOW - - +");
     assert_keys!(task, "schedules:ticks a=75p2 55f1 45m3; meta.ticksPaused=2; meta.events=3");
+    task.write("no schedules:paused").await;
     let last = Firing { ticks: Vec::new(), missed: 1, next: None, ..Firing::of("a", &[85]) };
     assert_eq!(fire(&mut task, &[last]).await, "done 0 -");
     assert_keys!(task, "no schedules; schedules:ticks a=85m1 75p2 55f1 45m3");
@@ -244,13 +258,16 @@ async fn jobs_get_the_priority_and_the_pause_of_the_task() {
 }
 
 #[tokio::test]
-async fn the_reply_has_the_time_of_the_first_later_tick() {
+async fn the_reply_says_when_the_next_tick_is_and_if_others_are_due() {
     let mut task = due().await;
     let later = task.now_ms().await as u64 + 60_000;
     let next = Firing { next: Some(later), ..Firing::of("a", &[15]) };
     let reply = task.ok("schedule_fire", &next.args()).await;
-    assert_eq!(timeless(&reply), "[fired NOW NOW done 1 -]");
-    assert_text!(reply, contains(&format!(" {later} done")));
+    assert_eq!(timeless(&reply), "[fired NOW NOW 0 done 1 -]");
+    assert_text!(reply, contains(&format!(" {later} 0 done")));
+    row(&mut task, "b", 15).await;
+    let reply = task.ok("schedule_fire", &Firing::of("a", &[15]).args()).await;
+    assert_eq!(timeless(&reply), "[fired NOW NOW 1 moved]", "b is due");
 }
 
 #[tokio::test]
@@ -262,21 +279,21 @@ async fn more_ticks_than_one_call_may_fire_are_refused() {
 }
 
 #[tokio::test]
-async fn five_hundred_due_schedules_fire_in_ten_calls() {
+async fn five_hundred_due_schedules_fire_in_twenty_calls() {
     let mut task = Task::new().await;
     for number in 0..500 {
         row(&mut task, &format!("s{number}"), 15 + number).await;
     }
-    for call in 0..10 {
-        let look = task.ok("schedule_look", "50").await;
-        let names = (50 * call..50 * (call + 1)).map(|number| (format!("s{number}"), 15 + number));
+    for call in 0..20 {
+        let look = task.ok("schedule_look", "25").await;
+        let names = (25 * call..25 * (call + 1)).map(|number| (format!("s{number}"), 15 + number));
         let firings: Vec<Firing> = names
             .map(|(name, tick)| {
                 assert!(look.contains(&format!("[{name} d ")), "{name}: {look}");
                 Firing { next: None, ..Firing::of(&name, &[tick]) }
             })
             .collect();
-        assert_eq!(fire(&mut task, &firings).await.matches("done 1 -").count(), 50);
+        assert_eq!(fire(&mut task, &firings).await.matches("done 1 -").count(), 25);
     }
     assert_eq!(task.list("wait").await.len(), 500);
     assert_keys!(task, "no schedules; meta.ticksFired=500");

@@ -80,7 +80,7 @@ impl Firing {
 pub async fn fire(task: &mut Task, firings: &[Firing]) -> String {
     let args: Vec<String> = firings.iter().flat_map(Firing::args).collect();
     let reply = task.ok("schedule_fire", &args).await;
-    reply.trim_end_matches(']').splitn(4, ' ').nth(3).unwrap().to_owned()
+    reply.trim_end_matches(']').splitn(5, ' ').nth(4).unwrap().to_owned()
 }
 
 /// The same for a call that writes nothing.

@@ -100,6 +100,7 @@ impl History {
                 (None, _) => "Unknown",
                 (Some(book), _) if book.damage.is_some() => "Unreadable",
                 (Some(book), _) if book.rule != row.rule => "Changed",
+                _ if self.view.paused.contains(&row.name) != row.is_paused => "Changed",
                 (Some(_), Some(ledger)) if row.is_pending => row.fire_pending(ledger, &mut jobs),
                 (Some(_), Some(ledger)) if ledger.due != Some(row.due) => "Moved",
                 // The model does not know the jitter of each tick.
