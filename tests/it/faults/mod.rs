@@ -39,6 +39,8 @@ mod refused_calls;
 mod restarts;
 mod runtimes;
 #[cfg(feature = "schedules")]
+mod schedule_kills;
+#[cfg(feature = "schedules")]
 mod schedules;
 mod shown_text;
 mod signals;

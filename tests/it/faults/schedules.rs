@@ -1,12 +1,13 @@
 //! Schedules when a worker dies before it fires, a reply is lost, the server is empty, all workers are away, or two
 //! versions run.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use heartline::{App, Error, Missed, Overlap, Schedule, ScheduleInfo, TaskRef};
 
 use crate::faults::ground::{alone, proxied};
-use crate::integration::schedules::{SECOND, accounted_for, becomes, declared};
+use crate::integration::schedules::{SECOND, accounted_for, becomes, created, declared, tick_ids};
 use crate::support::task::{TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, eventually};
@@ -143,25 +144,63 @@ async fn missed_ticks_make_a_job_each_if_all_are_wanted() {
     assert!(after.fired >= before.fired + 5, "{after:?}");
 }
 
+/// A worker whose code declares these schedules, with their gaps in seconds.
+async fn version(test: &TestTask, schedules: &[(&str, u32)]) -> TestWorker {
+    let app = test.app().await;
+    let mut task = test.declare_at(&app, fast());
+    for (name, gap) in schedules {
+        let every = Schedule::every(*gap * SECOND).overlap(Overlap::Allow);
+        task = task.schedule(name, every, "go".to_owned()).unwrap();
+    }
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    worker
+}
+
 #[tokio::test]
 async fn the_rule_of_the_newest_start_applies_while_two_versions_run() {
-    let (redis, test) = alone();
+    let (_redis, test) = alone();
     test.journal.open("go");
-    let (_old_app, old) = worker_at(&test, &redis.url()).await;
+    let old = version(&test, &[("a", 1), ("b", 1)]).await;
     let (_app, task) = test.producer().await;
-    becomes(&task, "poll", "the old rule fires", |info| info.fired >= 1).await;
-    let (app, _task) = declared(&test, "poll", Schedule::every(3 * SECOND)).await;
-    let new = TestWorker::start(app.worker());
-    becomes(&task, "poll", "the new rule applies", |info| info.rule == "every 3s").await;
-    // The old worker says again which schedules it names.
+    for name in ["a", "b"] {
+        becomes(&task, name, "the old version fires it", |info| info.fired >= 2).await;
+    }
+    let new = version(&test, &[("b", 2), ("c", 1)]).await;
+    let changed = becomes(&task, "b", "the new rule applies", |info| info.rule == "every 2s").await;
+    // Only the old worker names a. In the same call it names b again.
     let key = test.key("schedules:named");
-    let at = async || -> f64 { redis::AsyncCommands::zscore(&mut test.conn().await, &key, "poll").await.unwrap() };
+    let at = async || -> f64 { redis::AsyncCommands::zscore(&mut test.conn().await, &key, "a").await.unwrap() };
     let first = at().await;
-    eventually("a worker names it again", PATIENCE, async || at().await > first).await;
-    let info = task.schedules().get("poll").await.unwrap().unwrap();
-    assert_eq!((info.rule.as_str(), info.missed_ticks), ("every 3s", 0), "{info:?}");
+    eventually("the old worker names its schedules again", PATIENCE, async || at().await > first).await;
+    let fired = task.schedules().get("a").await.unwrap().unwrap().fired;
+    becomes(&task, "a", "it fires while an old worker lives", |info| info.fired > fired).await;
+    becomes(&task, "b", "the new rule fires", |info| info.fired > changed.fired + 1).await;
+    becomes(&task, "c", "the new version fires it", |info| info.fired >= 2).await;
     old.stop().await;
     new.stop().await;
+
+    let jobs = created(&test).await;
+    for name in ["a", "c"] {
+        let info = task.schedules().get(name).await.unwrap().unwrap();
+        accounted_for(&info);
+        assert_eq!((info.overlapped, info.missed_ticks), (0, 0), "{info:?}");
+        let prefix = format!("{name}@");
+        assert!(jobs.keys().filter(|id| id.starts_with(&prefix)).eq(&tick_ids(&info)), "{jobs:?} {info:?}");
+    }
+    changes_once(&task.schedules().get("b").await.unwrap().unwrap(), &jobs);
+    assert_eq!(test.column("meta", "in").await, Some(jobs.len().to_string()), "a job was created twice");
+}
+
+/// Checks that b ticked every second and then every other second, and that each tick has a job.
+fn changes_once(b: &ScheduleInfo, jobs: &BTreeMap<String, u64>) {
+    assert_eq!((b.rule.as_str(), b.missed_ticks, b.overlapped), ("every 2s", 0, 0), "{b:?}");
+    let due_ms: Vec<u64> = jobs.keys().filter_map(|id| id.strip_prefix("b@")?.parse().ok()).collect();
+    let gaps: Vec<u64> = due_ms.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(gaps.is_sorted() && gaps.iter().all(|gap| [1000, 2000].contains(gap)), "{due_ms:?}");
+    let ends = [due_ms[0], due_ms[due_ms.len() - 1]].map(|ms| Some(UNIX_EPOCH + Duration::from_millis(ms)));
+    assert_eq!(ends, [Schedule::every(SECOND).preview(b.since).next(), b.last]);
+    assert_eq!(b.fired, due_ms.len() as u64, "{b:?}");
 }
 
 #[tokio::test]

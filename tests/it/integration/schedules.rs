@@ -1,6 +1,6 @@
 //! Schedules: what the code declares, what producers write, and that each tick is accounted for once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,6 +45,18 @@ pub fn accounted_for(info: &ScheduleInfo) {
     let ticks = info.last.map_or(0, |last| seconds(last) - seconds(info.since));
     let counted = info.fired + info.overlapped + info.missed_ticks + info.paused_ticks;
     assert_eq!(counted + u64::from(info.pending.is_some()), ticks, "{info:?}");
+}
+
+/// The ids of the jobs of all ticks since the creation of a schedule, in order, if each had one.
+pub fn tick_ids(info: &ScheduleInfo) -> Vec<String> {
+    let ticks = info.schedule.as_ref().unwrap().preview(info.since).take_while(|due| Some(*due) <= info.last);
+    let id = |due: SystemTime| format!("{}@{}", info.name, due.duration_since(UNIX_EPOCH).unwrap().as_millis());
+    ticks.map(id).collect()
+}
+
+/// The jobs of the task, with the time of the server at which each was created, ms.
+pub async fn created(test: &TestTask) -> BTreeMap<String, u64> {
+    test.run("HGETALL", "dispatchedAt", &[]).await
 }
 
 /// The id of a job, its tick and its input, as its handler saw them.

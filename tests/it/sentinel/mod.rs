@@ -4,4 +4,6 @@ mod connections;
 mod cuts;
 mod failovers;
 mod risk;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod trio;
