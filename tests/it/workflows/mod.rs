@@ -6,6 +6,8 @@ mod kills;
 mod losses;
 mod reused;
 mod rules;
+#[cfg(feature = "schedules")]
+mod scheduled;
 mod seen;
 mod told;
 mod turns;
