@@ -46,8 +46,9 @@
 -- KEYS[45] schedules:keepers  (zset)  workers that fire
 -- KEYS[46] schedules:named    (zset)  schedules that workers name
 -- KEYS[47] schedules:gone     (zset)  removed schedules
--- KEYS[48] unique        (hash)    unique key -> its entry
--- KEYS[49] uniqueOf      (hash)    id -> unique key
+-- KEYS[48] schedules:differ   (hash)  schedules that differ between workers
+-- KEYS[49] unique        (hash)    unique key -> its entry
+-- KEYS[50] uniqueOf      (hash)    id -> unique key
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -62,4 +63,4 @@ return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, ca
   dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
   claimed, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
   schedules_paused, schedules_ledger, schedules_ticks, schedules_pending, schedules_keepers, schedules_named,
-  schedules_gone, unique, unique_of) }
+  schedules_gone, schedules_differ, unique, unique_of) }

@@ -3,6 +3,7 @@ local function remove_schedule(keys, name, now_ms)
   local ledger = ledger_of(redis.call('HGET', keys.schedules_ledger, name))
   redis.call('HDEL', keys.schedules_rule, name)
   redis.call('HDEL', keys.schedules_input, name)
+  redis.call('HDEL', keys.schedules_differ, name)
   for _, place in ipairs({ keys.schedules, keys.schedules_pending, keys.schedules_named }) do
     redis.call('ZREM', place, name)
   end

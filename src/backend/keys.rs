@@ -81,6 +81,7 @@ keys! {
     ScheduleKeepers zset "schedules:keepers",
     ScheduleNamed zset "schedules:named",
     ScheduleGone zset "schedules:gone",
+    ScheduleDiffer hash "schedules:differ",
     Unique hash "unique",
     UniqueOf hash "uniqueOf",
     // Keys of workflows only.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::schedules::{StoredSchedule, StoredTick};
+use super::schedules::{SILENT_MS, StoredSchedule, StoredTick};
 use crate::schedule::info::{RecentTick, ScheduleInfo, SchedulePause};
 use crate::schedule::policy::Overlap;
 use crate::schedule::stored::StoredRule;
@@ -18,6 +18,7 @@ pub(crate) fn info_of(now_ms: u64, row: StoredSchedule) -> ScheduleInfo {
     };
     let schedule = rule.ok();
     let ledger = row.ledger;
+    let is_live = |(at_ms, _): &(u64, String)| now_ms.abs_diff(*at_ms) <= SILENT_MS;
     let late_ms = ledger.at_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms));
     let recent = |tick: &StoredTick| RecentTick { due: at_ms(tick.due_ms), outcome: tick.kind, count: tick.count };
     ScheduleInfo {
@@ -30,6 +31,7 @@ pub(crate) fn info_of(now_ms: u64, row: StoredSchedule) -> ScheduleInfo {
         next: ledger.due_ms.map(at_ms),
         next_at: ledger.at_ms.map(at_ms),
         late: Duration::from_millis(late_ms),
+        differing: row.differing.filter(is_live).map(|(_, worker)| worker),
         pause: row.pause.map(|pause| SchedulePause { at: at_ms(pause.at_ms), by: pause.by, reason: pause.reason }),
         since: at_ms(ledger.since_ms),
         fired: ledger.fired,

@@ -26,6 +26,8 @@ pub(crate) struct StoredSchedule {
     pub(crate) last_state: Option<JobState>,
     /// Its last ticks, newest first.
     pub(crate) ticks: Vec<StoredTick>,
+    /// When a worker last reported that its code has another rule or input, ms, and which one.
+    pub(crate) differing: Option<(u64, String)>,
     /// Whether all of this could be read. The JSON of the rule was not parsed.
     pub(crate) is_readable: bool,
 }
@@ -72,8 +74,8 @@ pub(crate) struct StoredTick {
 
 /// Reads a row of `lua/schedule_read.lua`; `None` if there is no such schedule.
 pub(super) fn stored_of(name: &str, row: Vec<Text>) -> Option<StoredSchedule> {
-    let row: [Text; 7] = row.try_into().ok()?;
-    let [rule, ledger, pause, ticks, bytes, at, state] = row.map(|Text(text)| text);
+    let row: [Text; 8] = row.try_into().ok()?;
+    let [rule, ledger, pause, ticks, differing, bytes, at, state] = row.map(|Text(text)| text);
     let (rule, ledger, input_bytes) = (rule_of(&rule), ledger_of(&ledger), bytes.parse().unwrap_or(0));
     let is_readable = rule.is_some() && ledger.is_some() && input_bytes > 0;
     let (digest, zone_data, source, stamp_ms, by, json) = rule.unwrap_or(("", "", ScheduleSource::RunTime, 0, "", ""));
@@ -90,6 +92,7 @@ pub(super) fn stored_of(name: &str, row: Vec<Text>) -> Option<StoredSchedule> {
         pause: (!pause.is_empty()).then(|| serde_json::from_str(&pause).unwrap_or_default()),
         last_state: state.parse().ok(),
         ticks: ticks.split_whitespace().filter_map(tick_of).collect(),
+        differing: differing.split_once(' ').and_then(|(at, worker)| Some((number(at)?, worker.to_owned()))),
         is_readable,
     })
 }

@@ -16,7 +16,7 @@ use crate::limits::{stored_number, stored_score};
 use crate::schedule::policy::ScheduleSource;
 
 /// A worker that was not heard from for this long does not fire.
-const SILENT_MS: u64 = 15_000;
+pub(super) const SILENT_MS: u64 = 15_000;
 
 /// A schedule to write.
 #[derive(Debug)]
@@ -89,17 +89,21 @@ pub(crate) struct Names {
     pub(crate) is_steady: bool,
 }
 
-/// Reports that a worker fires ticks, and at most 500 schedules of its code. With `may_prune`, removes up to 50
+/// Reports that a worker fires ticks, and at most 500 schedules of its code, with their digests. With `may_prune`, removes up to 50
 /// schedules in code that no worker has named for 10 minutes. Safe to repeat.
 pub(crate) async fn report_names(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
-    names: &[&str],
+    names: &[(&str, &str)],
     may_prune: bool,
 ) -> Result<Names> {
     let mut call = scripts::SCHEDULE_NAMES.on(keys);
-    let mut reply = call.arg(worker).arg(u8::from(may_prune)).args(names).answer(conn).await?;
+    call.arg(worker).arg(u8::from(may_prune));
+    for (name, digest) in names {
+        call.arg(*name).arg(*digest);
+    }
+    let mut reply = call.answer(conn).await?;
     let (keepers, removed, missing) = (reply.next()?, reply.next()?, reply.next()?);
     let (mut keepers, is_steady) = (plain(keepers), flag(&mut reply)?);
     keepers.sort();

@@ -132,7 +132,8 @@ impl SimulatedSchedules {
         names: &[&str],
         may_prune: bool,
     ) -> Result<(Vec<String>, Vec<String>)> {
-        let names = schedules::report_names(conn, &self.0, worker, names, may_prune).await?;
+        let names: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
+        let names = schedules::report_names(conn, &self.0, worker, &names, may_prune).await?;
         Ok((names.removed, names.missing))
     }
 

@@ -65,6 +65,8 @@ pub(super) struct ScheduleNames<'a> {
     watch: &'a TaskMonitor,
     timetable: &'a Mutex<Timetable>,
     own: Vec<DeclaredSchedule>,
+    /// The digest of each of `own`.
+    digests: Vec<String>,
     /// Those of `own` that have to be written.
     open: BTreeSet<usize>,
     /// Why those that could not be written were refused, as last logged.
@@ -84,11 +86,13 @@ impl<'a> ScheduleNames<'a> {
         let (keys, parts) = (&watch.task.keys, watch.task.keys.parts() as usize);
         let is_own = |declared: &&DeclaredSchedule| part_of(&declared.name, parts) == keys.part() as usize;
         let own: Vec<_> = watch.task.schedules.iter().filter(is_own).cloned().collect();
+        let digests = own.iter().map(|own| stored::digest(&own.schedule, &own.input)).collect();
         let open = (0..own.len()).collect();
         if own.iter().any(|own| matches!(own.schedule.overlap, Overlap::Queue | Overlap::Replace)) {
             timetable.lock().has_queue();
         }
-        ScheduleNames { keeper, watch, timetable, own, open, refused: BTreeMap::new(), reported: None, older: Some(0) }
+        let refused = BTreeMap::new();
+        ScheduleNames { keeper, watch, timetable, own, digests, open, refused, reported: None, older: Some(0) }
     }
 
     pub(super) async fn run(mut self) {
@@ -129,8 +133,9 @@ impl<'a> ScheduleNames<'a> {
         let (since, last) = self.reported.unwrap_or((now, now));
         let since = if now.since(last) > timings.schedule_look * GAP { now } else { since };
         let may_prune = now.since(since) >= timings.schedule_steady;
-        let names: Vec<&str> = self.own.iter().map(|own| own.name.as_str()).collect();
-        let mut chunks: Vec<&[&str]> = names.chunks(NAMES).collect();
+        let digests = self.digests.iter().map(String::as_str);
+        let names: Vec<(&str, &str)> = self.own.iter().map(|own| own.name.as_str()).zip(digests).collect();
+        let mut chunks: Vec<&[(&str, &str)]> = names.chunks(NAMES).collect();
         if chunks.is_empty() {
             chunks.push(&[]);
         }

@@ -1,4 +1,4 @@
-//! The rules for options and names.
+//! The rules for options and names. `TaskOptions::resolve` and `Overrides::validate` apply them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Finds schedules that are late, cannot be read, or overlap more often than not.
+//! Finds schedules that are late, cannot be read, differ between workers, or overlap more often than not.
 
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ impl Inspector {
             if let Ok(list) = self.schedules_up_to(&own.task, left).await {
                 left = left.saturating_sub(list.schedules.len());
                 found.extend(unreadable(&own.task, &list.schedules));
+                found.extend(differing(&own.task, &list.schedules));
                 found.extend(overlapping(&own.task, &list.schedules));
             }
         }
@@ -60,6 +61,14 @@ fn unreadable(task: &str, schedules: &[ScheduleInfo]) -> Option<Diagnosis> {
     let (first, fault) = (first.name.clone(), fault.clone());
     let kind = DiagnosisKind::SchedulesUnreadable { schedules: 1 + faults.count() as u64, first, fault };
     Some(Diagnosis::risk(Some(task), kind))
+}
+
+fn differing(task: &str, schedules: &[ScheduleInfo]) -> Option<Diagnosis> {
+    let mut differ = schedules.iter().filter_map(|row| Some((row, row.differing.clone()?)));
+    let (first, other) = differ.next()?;
+    let (first, by) = (first.name.clone(), first.by.clone());
+    let kind = DiagnosisKind::SchedulesDiffer { schedules: 1 + differ.count() as u64, first, by, other };
+    Some(Diagnosis::note(Some(task), kind))
 }
 
 /// The last ticks of a schedule that overlapped, and all that fired or overlapped.

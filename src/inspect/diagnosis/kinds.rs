@@ -232,6 +232,12 @@ kinds! { task:
         ),
         format!("its jobs take longer than the time between two ticks: `heartline schedules show -t {task} {}` lists the last ones. Make that \
                  time longer, or set Overlap::Allow if two jobs may run at once", quoted(first));
+    /// Schedules for which the code of live workers differs. That of the first: `by` wrote it, and `other` has another one.
+    SchedulesDiffer { schedules: u64, first: String, by: String, other: String } => format!(
+            "{} differs between workers: {other} has another rule or input than {by}, which started last", schedules_named(first, *schedules)
+        ),
+        format!("the one of the worker that started last is in force: deploy one version of the task, or give the schedules different names; \
+                 `heartline schedules show -t {task} {}` prints it", quoted(first));
     /// The holders of only `read` of the `held` jobs were read.
     HoldersNotRead { read: u64, held: u64 } => format!("the holders of {read} of {held} held jobs were read"),
         "lost workers may hold the others: `heartline workers --all` lists lost workers";

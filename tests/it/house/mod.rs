@@ -160,6 +160,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         ("schedules:keepers", "schedules_keepers"),
         ("schedules:named", "schedules_named"),
         ("schedules:gone", "schedules_gone"),
+        ("schedules:differ", "schedules_differ"),
     ]);
     let mut used = BTreeSet::new();
     for script in scripts() {

@@ -426,12 +426,14 @@ async fn the_scripts_of_schedules_declare_their_keys() {
     assert_text!(task.ok("schedule_fire", &Firing::pending("a", 35).args()).await, ends_with("done 1 -]"));
     let now = task.now_ms().await;
     task.zadd("schedules:keepers", now, "w").await;
+    row(&mut task, "c", 9_000_000_000_000).await;
+    task.write("schedules:rule c=d - code 1 w {}").await;
     for (script, args, start) in [
         ("schedule_read", "a b none", "[read 1"),
         ("schedule_pause", "a {}", "[paused]"),
         ("schedule_pause", "a -", "[resumed]"),
         ("schedule_run", "a d 1 5 a@5~9 {}", "[ran 1]"),
-        ("schedule_names", "w 1 a b", "[named [w] [old] [b] 1]"),
+        ("schedule_names", "w 1 a d b d c other", "[named [w] [old] [b] 1]"),
         ("schedule_remove", "a", "[removed]"),
         ("schedule_remove", "a", "[unknown]"),
     ] {

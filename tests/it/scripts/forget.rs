@@ -35,7 +35,7 @@ async fn leftovers_of_a_fault_in_job_keys_are_removed_too() {
 async fn schedules_are_removed_with_their_task() {
     let mut task = done().await;
     row(&mut task, "a", 15).await;
-    task.columns("schedules:paused schedules:ticks", &["a"]).await;
+    task.columns("schedules:paused schedules:ticks schedules:differ", &["a"]).await;
     for key in ["schedules:pending", "schedules:keepers", "schedules:named", "schedules:gone"] {
         task.zadd(key, 1.0, "a").await;
     }

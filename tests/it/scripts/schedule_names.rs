@@ -36,16 +36,26 @@ async fn names_without_a_sound_row_are_missing() {
         row(&mut task, name, 15).await;
     }
     task.write("schedules:rule rule=damaged; schedules:ledger ledger=damaged; no schedules:input.input").await;
-    let reply = task.ok("schedule_names", "w 1 sound none rule ledger input").await;
+    let reply = task.ok("schedule_names", "w 1 sound d none d rule d ledger d input d").await;
     assert_eq!(reply, "[named [w] [] [none rule ledger input] 0]");
     assert_keys!(task, "schedules:named input=NOW, ledger=NOW, none=NOW, rule=NOW, sound=NOW");
+}
+
+#[tokio::test]
+async fn a_worker_whose_code_differs_is_recorded() {
+    let mut task = in_code().await;
+    row(&mut task, "put", 15).await;
+    task.ok("schedule_names", "w 0 old d kept e put e").await;
+    assert_keys!(task, "schedules:differ kept=NOW w");
+    task.ok("schedule_remove", "kept").await;
+    assert_keys!(task, "no schedules:differ");
 }
 
 #[tokio::test]
 async fn a_schedule_that_no_worker_names_is_removed_and_remembered() {
     let mut task = in_code().await;
     assert_eq!(task.ok("schedule_names", "w 0").await, "[named [w] [] [] 1]");
-    assert_eq!(task.ok("schedule_names", "w 1 old").await, "[named [w] [] [] 1]", "it is named again");
+    assert_eq!(task.ok("schedule_names", "w 1 old d").await, "[named [w] [] [] 1]", "it is named again");
     let mut task = in_code().await;
     task.write("schedules:ledger old=15 1 2 3 4 5 6 5 j 6 1 5 - -; schedules:paused old={}; schedules:ticks old=5f1")
         .await;
@@ -113,7 +123,7 @@ async fn removed_schedules_are_forgotten_after_thirty_days() {
 #[tokio::test]
 async fn five_hundred_names_are_reported_in_one_call() {
     let mut task = Task::new().await;
-    let names: Vec<String> = (0..500).map(|number| format!("s{number}")).collect();
+    let names = (0..500).flat_map(|number| [format!("s{number}"), "d".to_owned()]);
     let args: Vec<String> = ["w", "0"].into_iter().map(str::to_owned).chain(names).collect();
     assert_text!(task.ok("schedule_names", &args).await, contains("s499] 0]"));
 }

@@ -9,8 +9,11 @@ async fn rows_are_returned_as_stored_in_the_order_of_the_names() {
     row(&mut task, "a", 15).await;
     row(&mut task, "b", 25).await;
     task.write(&format!("schedules:ledger a={LEDGER}; schedules:paused a={{}}; schedules:ticks a=5f1; waits j")).await;
+    let now = format!("{} w", task.now_ms().await);
+    task.hset("schedules:differ", &[("a", &now)]).await;
     let reply = timeless(&task.unchanged("schedule_read", "b none a").await);
-    let (one, other) = ("25 1 0 0 0 0 0 - - - - - - - '' '' 1 25 ''", format!("{LEDGER} {{}} 5f1 1 15 waiting"));
+    let (one, other) =
+        ("25 1 0 0 0 0 0 - - - - - - - '' '' '' 1 25 ''", format!("{LEDGER} {{}} 5f1 NOW w 1 15 waiting"));
     let rule = "d - put 0 ada {}";
     assert_eq!(reply, format!("[read NOW [[{rule} {one}] [] [{rule} {other}]]]"));
     assert_eq!(timeless(&task.unchanged("schedule_read", "").await), "[read NOW []]");
@@ -39,5 +42,5 @@ async fn the_last_job_has_its_state() {
 #[tokio::test]
 async fn a_damaged_row_is_returned_as_it_is() {
     let mut task = Task::with("schedules:rule a=damaged; schedules:ledger a=many").await;
-    assert_eq!(timeless(&task.ok("schedule_read", "a").await), "[read NOW [[damaged many '' '' 0 '' '']]]");
+    assert_eq!(timeless(&task.ok("schedule_read", "a").await), "[read NOW [[damaged many '' '' '' 0 '' '']]]");
 }

@@ -1,4 +1,4 @@
-//! Schedules that are late, cannot be read, or overlap.
+//! Schedules that are late, cannot be read, differ between workers, or overlap.
 
 use heartline::Schedule;
 
@@ -61,6 +61,21 @@ async fn unreadable_schedules_are_a_risk_and_named_by_the_first() {
     }
     let none = found(&scene).await;
     assert!(none.is_empty(), "{none:?}");
+}
+
+#[tokio::test]
+async fn a_schedule_that_differs_between_live_workers_is_noted() {
+    let scene = scheduled().await;
+    let reported = async |ago: Duration| {
+        let report = format!("{} host-b", ms_ago(ago));
+        scene.test.run::<u64>("HSET", "schedules:differ", &["nightly", &report]).await;
+        found(&scene).await
+    };
+    let none = reported(MINUTE).await;
+    assert!(none.is_empty(), "{none:?}");
+    let [(kind, facts, text)] = &reported(Duration::ZERO).await[..] else { panic!("no diagnosis") };
+    assert_eq!((kind.as_str(), &facts["other"]), ("?schedules_differ", &"host-b".into()));
+    assert!(text.starts_with("the schedule nightly differs between workers: host-b has another rule"), "{text}");
 }
 
 #[tokio::test]
