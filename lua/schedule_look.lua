@@ -64,7 +64,7 @@ local _, open = known_jobs(payload, ended, jobs)
 for at, name in ipairs(held) do
   local ledger, job = ledgers[at], jobs[at]
   local waits = ledger.pending and redis.call('HEXISTS', schedules_paused, name) == 0
-  local may_fire = waits and not open[job]
+  local may_fire = waits and ledger.pending <= now_ms and not open[job]
   more = more or may_fire and #rows >= most
   if may_fire and #rows < most then add_row(name, ledger, ledger.pending, ledger.before, '1') end
   if waits and open[job] and is_replaced(name, job) then replaced[#replaced + 1] = job end

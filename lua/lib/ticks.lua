@@ -50,6 +50,8 @@ local function refusal_of(row, firing, out)
   if row.is_paused ~= (firing.paused > 0) then return 'changed' end
   if firing.is_pending then
     if not first or ledger.pending ~= first.due then return 'moved' end
+    -- The clock may have gone back since the tick was due.
+    if first.due > out.now_ms then return 'early' end
     return out.open[ledger.job] and 'early' or nil
   end
   if firing.zone < rule.zone and out.now_ms - firing.due <= 10000 then return 'older' end

@@ -55,6 +55,17 @@ async fn a_pause_that_the_caller_does_not_know_is_refused() {
 }
 
 #[tokio::test]
+async fn a_pending_tick_waits_if_the_clock_went_back() {
+    let mut task = Task::new().await;
+    let later = task.now_ms().await as u64 + 60_000;
+    row(&mut task, "a", 9_000_000_000_000).await;
+    task.write(&format!("schedules:ledger a=9000000000000 1 1 0 0 0 0 15 j 5 0 {later} 5 -; schedules:pending a=1"))
+        .await;
+    assert_eq!(refused(&mut task, &Firing::pending("a", later)).await, "early");
+    assert_text!(task.ok("schedule_look", "50").await, ends_with(" 9000000000000 0 [] [] []]"));
+}
+
+#[tokio::test]
 async fn nothing_fires_before_its_time_by_the_servers_clock() {
     let mut task = due().await;
     let later = task.now_ms().await as u64 + 60_000;

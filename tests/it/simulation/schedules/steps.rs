@@ -56,7 +56,8 @@ impl History {
             }
             let may_fire = ledger.is_some_and(|ledger| {
                 let runs = ledger.job.as_ref().is_some_and(|job| self.view.open.contains(job));
-                ledger.pending.is_some() && !runs && !self.view.paused.contains(*name)
+                let is_due = ledger.pending.is_some_and(|due| due <= look.now_ms);
+                is_due && !runs && !self.view.paused.contains(*name)
             });
             assert_eq!(found(name, false), at.is_some_and(|at| at <= look.now_ms), "{name} at {at:?}");
             assert_eq!(found(name, true), may_fire, "{name} pending: {ledger:?}");
@@ -101,7 +102,7 @@ impl History {
                 (Some(book), _) if book.damage.is_some() => "Unreadable",
                 (Some(book), _) if book.rule != row.rule => "Changed",
                 _ if self.view.paused.contains(&row.name) != row.is_paused => "Changed",
-                (Some(_), Some(ledger)) if row.is_pending => row.fire_pending(ledger, &mut jobs),
+                (Some(_), Some(ledger)) if row.is_pending => row.fire_pending(self.now, ledger, &mut jobs),
                 (Some(_), Some(ledger)) if ledger.due != Some(row.due) => "Moved",
                 // The model does not know the jitter of each tick.
                 (Some(book), Some(_)) if book.rule.jitter() > 0 => {

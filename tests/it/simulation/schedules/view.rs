@@ -137,11 +137,11 @@ pub struct Seen {
 
 impl Seen {
     /// Fires the tick that waited for the last job, if it may. Returns the answer.
-    pub fn fire_pending(&self, ledger: &mut Ledger, jobs: &mut Jobs) -> &'static str {
+    pub fn fire_pending(&self, now: u64, ledger: &mut Ledger, jobs: &mut Jobs) -> &'static str {
         if ledger.pending != Some(self.due) {
             return "Moved";
         }
-        if ledger.job.as_ref().is_some_and(|job| jobs.open.contains(job)) {
+        if self.due > now || ledger.job.as_ref().is_some_and(|job| jobs.open.contains(job)) {
             return "Early";
         }
         ledger.pending = None;
