@@ -179,7 +179,7 @@ pub(super) fn plain(texts: Vec<Text>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn row(words: [&str; 7]) -> Vec<Text> {
+    fn row(words: [&str; 8]) -> Vec<Text> {
         words.map(|word| Text(word.to_owned())).into()
     }
 
@@ -187,8 +187,9 @@ mod tests {
     fn a_stored_row_is_read_with_all_its_words() {
         let ledger = "9000 1 2 3 4 5 6 8000 a@8000 8001 1 7000 6000 +";
         let pause = r#"{"at":5,"by":"ada","reason":"a bad deploy"}"#;
-        let words = ["d 2026a code 7 w {\"a\": 1}", ledger, pause, "8000f1 7000m3 x 6000h2", "3", "9010", "running"];
-        let stored = stored_of("nightly", row(words)).unwrap();
+        let (rule, ticks) = ("d 2026a code 7 w {\"a\": 1}", "8000f1 7000m3 x 6000h2");
+        let stored = stored_of("nightly", row([rule, ledger, pause, ticks, "90 v", "3", "9010", "running"])).unwrap();
+        assert_eq!(stored.differing, Some((90, "v".to_owned())));
         assert_eq!((&*stored.digest, &*stored.zone_data, &*stored.by), ("d", "2026a", "w"));
         assert_eq!(stored.json, "{\"a\": 1}");
         assert_eq!((stored.source, stored.stamp_ms, stored.input_bytes), (ScheduleSource::Code, 7, 3));
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn a_damaged_row_is_reported_as_unreadable() {
         let (rule, ledger) = ("d - put 0 ada {}", "- 1 0 0 0 0 0 - - - - - - -");
-        assert!(stored_of("a", row([rule, ledger, "", "", "1", "", ""])).unwrap().is_readable);
+        assert!(stored_of("a", row([rule, ledger, "", "", "", "1", "", ""])).unwrap().is_readable);
         for (rule, ledger, bytes) in [
             ("", ledger, "1"),
             ("d - other 0 ada {}", ledger, "1"),
@@ -219,7 +220,7 @@ mod tests {
             (rule, "1234567890123456 1 0 0 0 0 0 - - - - - - -", "1"),
             (rule, ledger, "0"),
         ] {
-            let stored = stored_of("a", row([rule, ledger, "no JSON", "", bytes, "", ""])).unwrap();
+            let stored = stored_of("a", row([rule, ledger, "no JSON", "", "soon", bytes, "", ""])).unwrap();
             assert!(!stored.is_readable && stored.pause == Some(StoredPause::default()), "{rule}, {ledger}, {bytes}");
         }
         assert_eq!(stored_of("a", Vec::new()), None);
