@@ -109,7 +109,7 @@ impl TickLoop<'_> {
         self.timetable.lock().regular_look_at(&self.keeper.worker.store.timings) <= clock::now()
     }
 
-    /// Fires the ticks that it has kept, and looks for others, unless none is due and no look is.
+    /// Fires due ticks. Looks for them, unless the kept ones were all that were due, and no look is due.
     async fn fire_due(&mut self, must_look: bool) -> Result<(), Error> {
         if !self.fire_kept().await? || must_look {
             self.look_and_fire().await?;
@@ -147,11 +147,11 @@ impl TickLoop<'_> {
             let Look { now_ms, due, unreadable, next_at_ms, more, replaced } =
                 self.keeper.housekeeping_call(look).await?;
             self.timetable.lock().looked(clock::now(), now_ms, next_at_ms);
-            let has_moved = !unreadable.is_empty();
+            let has_unreadable = !unreadable.is_empty();
             for name in unreadable {
                 self.cannot_read(name, "its data in Redis is damaged".to_owned());
             }
-            let Firings { has_fired, is_left, .. } = self.fire(now_ms, &due).await?;
+            let FireSummary { has_fired, is_left, .. } = self.fire(now_ms, &due).await?;
             if !replaced.is_empty() {
                 // A worker fired the tick, and died before the cancel or did not get the answer.
                 self.timetable.lock().has_queue();
@@ -159,7 +159,7 @@ impl TickLoop<'_> {
                 self.keeper.housekeeping_call(cancel).await?;
             }
             let stay = if has_fired { 0 } else { due.iter().filter(|row| !row.pending).count() };
-            let is_stuck = !has_fired && !has_moved && stay == 0;
+            let is_stuck = !has_fired && !has_unreadable && stay == 0;
             if is_stuck || !(more || is_left) {
                 return Ok(());
             }
@@ -168,7 +168,7 @@ impl TickLoop<'_> {
     }
 
     /// Fires what is due in these rows.
-    async fn fire(&mut self, now_ms: u64, due: &[DueRow]) -> Result<Firings, Error> {
+    async fn fire(&mut self, now_ms: u64, due: &[DueRow]) -> Result<FireSummary, Error> {
         let task = &self.watch.task;
         let (mut firings, mut late) = (Vec::with_capacity(due.len()), Vec::new());
         for row in due {
@@ -194,7 +194,7 @@ impl TickLoop<'_> {
             self.timetable.lock().has_queue();
         }
         let is_left = firings.iter().any(|(firing, _)| firing.next.is_some_and(|(_, at_ms)| at_ms <= now_ms));
-        let mut done = Firings { has_fired: false, is_left, is_all: false };
+        let mut done = FireSummary { has_fired: false, is_left, is_all: false };
         for firings in in_calls(firings) {
             let fire = async |conn: &mut OwnConnection| {
                 let reply = schedules::fire(conn, &task.keys, &firings).await?;
@@ -253,9 +253,9 @@ impl TickLoop<'_> {
     }
 }
 
-/// The result of a call for due rows.
+/// The result of firing due rows.
 #[derive(Debug)]
-struct Firings {
+struct FireSummary {
     /// Whether this worker or another one fired ticks of these rows.
     has_fired: bool,
     /// Whether more ticks of these rows were due.

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(timetable.next_at(&timings), now.after(timings.schedule_look));
         timetable.has_queue();
         assert_eq!(timetable.next_at(&timings), now.after(timings.schedule_pending));
-        // Alone, it fires at once. A firing is no look.
+        // Alone, it fires at once. A firing does not count as a look.
         let later = now.after(Duration::from_millis(500));
         timetable.answered(later, START + 500, Some(START - 5));
         assert_eq!(timetable.next_at(&timings), later);

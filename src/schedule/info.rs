@@ -41,7 +41,7 @@ pub struct ScheduleInfo {
     /// How long that tick is overdue; 0 if it is not.
     #[serde(rename = "late_ms", serialize_with = "as_ms")]
     pub late: Duration,
-    /// A live worker whose code has another rule or input for it: the one that started last is in force.
+    /// A live worker whose code has another rule or input. The worker that started last decides.
     pub differing: Option<String>,
     /// Who paused it, and why.
     pub pause: Option<SchedulePause>,

@@ -14,7 +14,7 @@ use crate::schedule::info::ScheduleInfo;
 use crate::schedule::policy::TickOutcome;
 use crate::unix_time::to_ms;
 
-/// If the first worker in rank is dead, a tick is about 5 s late.
+/// If the first two workers in the order are dead, a tick is up to 5 s late.
 const LATE: Duration = Duration::from_secs(30);
 
 /// How many schedules are read, over all tasks.

@@ -8,4 +8,6 @@ mod bytes;
 mod commands;
 mod history;
 mod meter;
+#[cfg(feature = "schedules")]
+mod ticks;
 mod workers;

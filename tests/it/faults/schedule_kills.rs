@@ -8,10 +8,11 @@ use redis::aio::MultiplexedConnection;
 
 use crate::faults::ground::alone;
 use crate::integration::schedules::{SECOND, becomes, created, tick_ids};
+use crate::support::call_log::{calls_of, log_calls};
 use crate::support::task::{built, fast_with};
 use crate::support::{Child, PATIENCE, TestRedis, eventually, is_thorough};
 
-/// With many dead workers in the order, most ticks would fire only after seconds.
+/// Some live ones must be left: a killed worker stays in the order for 15 s.
 const WORKERS: usize = 5;
 
 /// Four schedules tick each second, this long after one another.
@@ -21,9 +22,6 @@ const GAP: Duration = Duration::from_millis(250);
 /// Workers are killed from this long before a tick until 10 ms after it.
 const BEFORE_MS: u64 = 30;
 const WINDOW_MS: u64 = 41;
-
-/// How many calls a server logs by default.
-const LOGGED: u32 = 128;
 
 fn names() -> impl Iterator<Item = String> {
     (0..SCHEDULES).map(|at| format!("poll-{at}"))
@@ -58,14 +56,9 @@ async fn a_worker_that_is_killed_next_to_a_tick() {
     let _ = app.worker().run().await.unwrap();
 }
 
-/// An entry of the log of calls: number, time, duration, words, address and name of the connection.
-type Call = (u64, u64, u64, Vec<String>, String, String);
-
 /// The place of the worker that fired last, if it is one of these. `fire` is the script, by its SHA1.
 async fn fired_last(conn: &mut MultiplexedConnection, fire: &str, workers: &[Child]) -> Option<usize> {
-    let calls: Vec<Call> = redis::cmd("SLOWLOG").arg("GET").arg(LOGGED).query_async(conn).await.unwrap();
-    let (.., connection) =
-        calls.into_iter().find(|(_, _, _, words, ..)| words.get(1).is_some_and(|sha| sha == fire))?;
+    let (_, connection) = calls_of(conn, fire).await.into_iter().next()?;
     workers.iter().position(|worker| connection.contains(&format!("-{}-", worker.pid())))
 }
 
@@ -80,9 +73,7 @@ async fn next_to_a_tick(after_ms: u64) {
 async fn workers_killed_as_they_fire_lose_and_double_no_tick() {
     let (redis, test) = alone();
     let (mut conn, fire) = (redis.conn().await, test.sha("schedule_fire").await);
-    // The server logs every call.
-    let mut set = redis::cmd("CONFIG");
-    let () = set.arg("SET").arg("slowlog-log-slower-than").arg(0).query_async(&mut conn).await.unwrap();
+    log_calls(&mut conn).await;
     let role = format!("{} {}", redis.url(), test.name);
     let start = || {
         let mut child = Child::start(module_path!(), "a_worker_that_is_killed_next_to_a_tick", &role);
@@ -92,7 +83,7 @@ async fn workers_killed_as_they_fire_lose_and_double_no_tick() {
     let mut workers: Vec<Child> = (0..WORKERS).map(|_| start()).collect();
     let kills = if is_thorough() { 200 } else { 20 };
     for kill in 0..kills {
-        // The worker that fired last is likely to fire next.
+        // The worker that fired last fires next, unless the order changes.
         let is_live = async || fired_last(&mut conn, &fire, &workers).await;
         let victim = eventually("a live worker fires", PATIENCE, is_live).await;
         next_to_a_tick(kill * 7 % WINDOW_MS).await;

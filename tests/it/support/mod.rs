@@ -6,6 +6,8 @@
 #![cfg(test)]
 
 pub mod blocked;
+#[cfg(feature = "schedules")]
+pub mod call_log;
 pub mod census;
 mod checks;
 mod child;

@@ -30,7 +30,7 @@ async fn a_late_schedule_is_a_risk_if_no_worker_fires_it() {
         scene.test.run::<u64>("ZADD", "schedules", &[&ms_ago(ago).to_string(), "nightly"]).await;
         found(&scene).await
     };
-    // The next worker in rank fires within seconds.
+    // Another worker fires within seconds.
     let soon = next_at(Duration::from_secs(10)).await;
     assert!(soon.is_empty(), "{soon:?}");
     let late = next_at(MINUTE).await;
