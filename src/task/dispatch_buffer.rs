@@ -24,11 +24,12 @@ use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::mutex::Mutex;
 use crate::options::modes::Copies;
 
-/// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
+/// How many calls are under way at a time, of a buffer's carriers and of one `dispatch_many`: Redis works on one while the next is
+/// encoded.
 pub(super) const IN_FLIGHT: usize = 2;
 
-/// How many calls of one buffer may wait for replicas one after another: a lone dispatch, the carrier, and those of a `dispatch_many`.
-const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
+/// How many calls of one buffer may wait for replicas one after another: a lone dispatch, the carriers, and those of a `dispatch_many`.
+const IN_FRONT: u32 = 1 + 2 * IN_FLIGHT as u32;
 
 /// The jobs of one partition that wait to be written.
 pub(super) struct DispatchBuffer {
@@ -48,8 +49,8 @@ pub(super) struct DispatchBuffer {
 #[derive(Default)]
 struct BufferState {
     queue: VecDeque<Queued>,
-    /// Whether a carrier runs: the tokio task that writes the gathered jobs.
-    is_carried: bool,
+    /// How many carriers run: tokio tasks that write the gathered jobs, each call by call.
+    carriers: usize,
 }
 
 struct Queued {
@@ -82,7 +83,7 @@ impl Drop for Carrying {
     fn drop(&mut self) {
         if !self.is_done {
             let mut state = self.buffer.state.lock();
-            state.is_carried = false;
+            state.carriers -= 1;
             let left = std::mem::take(&mut state.queue);
             drop(state);
             drop(left);
@@ -100,7 +101,7 @@ impl Alone<'_> {
             return None;
         }
         let alone = Alone(buffer);
-        (!buffer.state.lock().is_carried).then_some(alone)
+        (buffer.state.lock().carriers == 0).then_some(alone)
     }
 }
 
@@ -242,7 +243,7 @@ impl DispatchBuffer {
         self.store.runtime().run(write).await
     }
 
-    /// Adds the job to the queue, and waits until the carrier has written it. Returns what the dispatch did.
+    /// Adds the job to the queue, and waits until a carrier has written it. Returns what the dispatch did.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is not sent any more, but a call that is under way may contain it.
@@ -251,7 +252,9 @@ impl DispatchBuffer {
         let starts = {
             let mut state = self.state.lock();
             state.queue.push_back(Queued { job, deadline, reply });
-            !std::mem::replace(&mut state.is_carried, true)
+            let starts = state.carriers < IN_FLIGHT;
+            state.carriers += usize::from(starts);
+            starts
         };
         if starts {
             // Release the lock before: if no runtime is left, the carrier is dropped here, which takes it.
@@ -275,7 +278,7 @@ impl DispatchBuffer {
             batch.extend(state.queue.pop_front());
         }
         if batch.is_empty() {
-            state.is_carried = false;
+            state.carriers -= 1;
             return None;
         }
         Some(batch)
@@ -308,9 +311,10 @@ impl DispatchBuffer {
 impl Carrying {
     /// Writes the gathered jobs, call by call, until the queue is empty.
     async fn carry(mut self) {
-        // Yield, so that callers that were woken together join the queue together.
-        tokio::task::yield_now().await;
-        while let Some(batch) = self.buffer.take() {
+        loop {
+            // Callers that were woken together join the queue together.
+            tokio::task::yield_now().await;
+            let Some(batch) = self.buffer.take() else { break };
             // Each caller has its own time limit. This call uses that of the first caller, which has waited longest.
             let deadline = batch.first().map_or_else(|| self.buffer.deadline(0), |first| first.deadline);
             let (buffer, jobs) = (&self.buffer, &batch);

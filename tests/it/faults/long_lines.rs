@@ -82,6 +82,31 @@ async fn hundreds_of_reads_on_a_long_line_share_one_connection() {
     assert_eq!(line.connections(), before);
 }
 
+#[tokio::test]
+async fn gathered_dispatches_do_not_wait_for_the_call_before() {
+    let (_redis, test, proxy) = proxied().await;
+    let jobs: TaskRef<String, u64> = test.app_at(&proxy.url()).await.task_ref(&test.name).unwrap();
+    jobs.dispatch("input".to_owned()).await.unwrap();
+    let (_app, direct) = test.producer().await;
+    let arrive = async |count| {
+        eventually(&format!("{count} arrive"), PATIENCE, async || direct.counts().await.unwrap().waiting == count)
+            .await;
+    };
+    // All replies after the held one wait too: those to the first caller and to two calls of gathered jobs.
+    let hold = proxy.hold_next_reply_to(test.sha("dispatch").await);
+    let mut callers = Vec::new();
+    for count in 2..=4 {
+        callers.push(tokio::spawn(jobs.dispatch("input".to_owned()).into_future()));
+        arrive(count).await;
+    }
+    callers.extend((5..=8).map(|_| tokio::spawn(jobs.dispatch("input".to_owned()).into_future())));
+    drop(hold);
+    for caller in join_all(callers).await {
+        caller.unwrap().unwrap();
+    }
+    arrive(8).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_on_a_long_line_receives_a_cancel_at_once() {
     // Heartbeats of this interval come much later.
