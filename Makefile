@@ -2,7 +2,7 @@
 
 MSRV := 1.88
 
-# Arguments of the demo, as in `make demo ARGS="--files 1000"`.
+# Arguments of the demo, as in `make demo ARGS="--files 1000"`, and of `make bench-instructions ARGS=--store`.
 ARGS ?=
 # The part of the benches to run, as in `make bench ONLY=sweep`; all of them when empty.
 ONLY ?=
@@ -15,11 +15,14 @@ SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
+# The packages of the tests. With others, every dependency would be built again for their features.
+TESTED := --package heartline --package heartline-board --package heartline-cli --package heartline-otel
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the web page meanwhile, --cluster kills a primary too, --workflow runs graphs, --schedules recurring jobs)
@@ -29,7 +32,7 @@ demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the
 .PHONY: test
 test: ## Run the tests and doctests of the library and the tools, on private servers
 	@scripts/ensure redis-server faketime
-	cargo test --all-features --package heartline --package heartline-board --package heartline-cli --package heartline-otel
+	cargo test --all-features $(TESTED)
 
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through
@@ -49,6 +52,12 @@ bench: ## Run the benches, on REDIS_URL or a private server (ONLY=... runs a par
 	@scripts/ensure redis-url
 	cargo bench --all-features --bench heartline -- $(ONLY)
 
+# In the profile of the tests, whose build it shares: only the server is measured.
+.PHONY: bench-instructions
+bench-instructions: ## Count the instructions of Redis for fixed calls: fails if one needs more than is stored (ONLY=... runs a part, ARGS=--store stores the counts)
+	@scripts/ensure redis-server valgrind
+	cargo test --all-features $(TESTED) --bench heartline -- --instructions $(ONLY) $(ARGS)
+
 .PHONY: plots
 plots: ## Draw docs/plots from what `make bench` printed (FROM=bench.txt)
 	@scripts/ensure python3
@@ -61,7 +70,7 @@ book: ## Build the guide as pages, with mdBook
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1
-check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
+check-all: check test bench-instructions examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)

@@ -5,11 +5,13 @@
 //! removes them. Values are medians of 5 runs, or of fewer if they take long and hardly vary (`--runs` sets the number).
 //! Each row is printed as a JSON object as soon as it is measured, and all rows as a table at the end.
 //! `make bench ONLY=sweep` runs the rows whose names contain `sweep`; `make plots` draws `docs/plots` from the output.
+//! `make bench-instructions` measures other rows, which do not depend on the load of the machine: see `instructions.rs`.
 
 mod child;
 mod detection;
 mod dispatch;
 mod engines;
+mod instructions;
 mod latency;
 mod process;
 mod report;
@@ -44,6 +46,12 @@ struct Args {
     /// Print the names of the rows and end
     #[arg(long)]
     list: bool,
+    /// Count the instructions of the server for fixed calls instead, under callgrind
+    #[arg(long, conflicts_with_all = ["runs", "quick"])]
+    instructions: bool,
+    /// Store the counts, to compare later ones with them
+    #[arg(long, requires = "instructions", conflicts_with = "only")]
+    store: bool,
     /// Cargo adds this
     #[arg(long, hide = true)]
     bench: bool,
@@ -154,7 +162,7 @@ async fn run(args: Args) -> Result<()> {
     if let Some(spec) = &args.work {
         return child::work(spec).await;
     }
-    let mut names = groups().concat().concat();
+    let mut names = if args.instructions { instructions::rows() } else { groups().concat().concat() };
     if let Some(only) = &args.only {
         let all = names.join("\n");
         names.retain(|name| name.contains(only.as_str()));
@@ -165,6 +173,9 @@ async fn run(args: Args) -> Result<()> {
     if args.list {
         names.iter().for_each(|name| println!("{name}"));
         return Ok(());
+    }
+    if args.instructions {
+        return instructions::run(&names, args.store).await;
     }
     let (private, url) = heartline::testing::redis_url().await?;
     let mut bench = Bench { server: Server::connect(&url)?, wanted: names, runs: args.runs, quick: args.quick };

@@ -78,7 +78,7 @@ redis.call('HDEL', KEYS[1], unpack(ids))
 return 1";
 
 /// Acknowledges one job and fetches the next: five commands.
-const RAW_TURN: &str = "
+pub const RAW_TURN: &str = "
 redis.call('SREM', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[1])
 local id = redis.call('LPOP', KEYS[2])

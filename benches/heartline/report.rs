@@ -169,7 +169,7 @@ impl Row {
 }
 
 /// Five significant digits.
-fn rounded(value: f64) -> f64 {
+pub fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 

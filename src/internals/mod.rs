@@ -1,9 +1,10 @@
-//! For the tests and benches of this repository only: the scripts by name, the witness rule, the calls about schedules, and a way to
-//! break the keeper. It may change with any version.
+//! For the tests and benches of this repository only: the scripts by name, the witness rule, the calls about tasks and schedules, and a
+//! way to break the keeper. It may change with any version.
 
 #[cfg(feature = "schedules")]
 mod schedules;
 mod scripts;
+mod task_calls;
 mod witness;
 
 pub use crate::keeper::hooks::break_keeper;
@@ -11,4 +12,5 @@ pub use crate::timings::Timings;
 #[cfg(feature = "schedules")]
 pub use schedules::{SimulatedFired, SimulatedLook, SimulatedSchedules, SimulatedWriter};
 pub use scripts::{ScriptSource, scripts};
+pub use task_calls::TaskCalls;
 pub use witness::SimulatedWitness;
