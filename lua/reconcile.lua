@@ -1,7 +1,7 @@
 -- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
--- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
+-- Uses     now failing events dropped wake types filled terminal columns nodes enter finish end_event failure since
 -- Uses     back_to_wait count object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot

@@ -1,7 +1,7 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
--- Uses     now events dropped wake interval types filled around terminal columns nodes finish end_event failure since
--- Uses     back_to_wait tombstones held count claim begin object stored_outcomes fields totals replay reported_outcomes
--- Uses     hooks
+-- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
+-- Uses     since back_to_wait tombstones held count lock claim begin object stored_outcomes fields totals replay
+-- Uses     reported_outcomes hooks
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot

@@ -15,7 +15,7 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events dropped wake types filled terminal columns nodes finish end_event failure since
+-- Uses     now failing events dropped wake types filled terminal columns nodes enter finish end_event failure since
 -- Uses     back_to_wait count object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot

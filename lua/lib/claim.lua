@@ -193,30 +193,6 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   fail(found.expired, 'expired', NOT_IN_TIME)
 end
 
--- The first fence of a call: after the last one, or the clock (us) if that is larger. Fences stay integers below 2^53,
--- which doubles hold exactly. So a clock after the year 2223 counts as 8e15, and a last fence without room for this
--- call as 0.
-local function next_fence(last, now)
-  last = tonumber(last) or 0
-  if not (last >= 0 and last < 2 ^ 53 - 1000) then last = 0 end
-  return math.max(math.floor(last) + 1, math.min(now, 8e15))
-end
-
--- Locks the jobs for the worker, under ascending fences from the first one.
-local function lock_jobs(locks, worker, fence, ids)
-  local tokens = {}
-  if #ids > 16 then
-    -- Redis searches a small hash of short values linearly. A value over 64 bytes makes HSET begin with a hash table.
-    tokens = { ids[1], string.rep('-', 65) }
-  end
-  local at = #tokens
-  for index, id in ipairs(ids) do
-    tokens[at + 1], tokens[at + 2] = id, worker .. string.format(':%d', fence + index - 1)
-    at = at + 2
-  end
-  redis.call('HSET', locks, unpack(tokens))
-end
-
 -- Locks the claimed jobs, and marks those that do not begin.
 local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
   local ids, ahead = found.ids, {}

@@ -11,7 +11,7 @@ end
 -- hundreds of events, so the stream is bounded by entries and by events: at each 100,000th event, entries older than
 -- the previous mark are trimmed.
 local function append_entry(stream, meta, kind, total, count, worker, fields)
-  local kept = kind == 'stalls' and 2000 or 10000
+  local kept = kind == 'stalls' and '2000' or '10000'
   local id = redis.pcall('XADD', stream, 'MAXLEN', '~', kept, '*', 'total', total, 'worker', worker, unpack(fields))
   if total % 100000 < count and type(id) == 'string' then
     local mark = redis.call('HGET', meta, kind .. 'Mark')

@@ -1,4 +1,4 @@
--- Puts the jobs into a terminal set, or removes them if the task keeps none. Nothing else adds to a terminal set.
+-- Puts the jobs into a terminal set, or removes them if the task keeps none.
 -- `values` are written to `result` or `error`: {id, value, id, value ..}. If the task has a hook, the outcome is stored
 -- instead and the hook runs next, except for `broken` jobs. `ran` has the run times of the handlers, if known. With
 -- `how.is_again` the jobs ended before and lost their place, so they are not counted again. An ended node of a workflow
@@ -12,9 +12,8 @@ local function finish(places, how, kind, ids, values, broken, ran)
     if #nodes == 0 then return remove_columns(places.columns, ids) end
     ids, values = leave_nodes(places, ids, values)
   end
-  local place, score, entries = waits and places.finalizing or places[kind], string.format('%d', how.now_ms), {}
+  local place, score = waits and places.finalizing or places[kind], string.format('%d', how.now_ms)
   if #values > 0 then redis.call('HSET', kind == 'completed' and places.result or places.errors, unpack(values)) end
-  for index = 1, #ids do entries[2 * index - 1], entries[2 * index] = score, ids[index] end
   if waits then
     local outcomes = {}
     for index, id in ipairs(ids) do
@@ -22,10 +21,6 @@ local function finish(places, how, kind, ids, values, broken, ran)
     end
     redis.call('HSET', places.outcome, unpack(outcomes))
   end
-  redis.call('ZADD', place, unpack(entries))
-  if #nodes > 0 then
-    local told = {}
-    for index, id in ipairs(nodes) do told[2 * index - 1], told[2 * index] = score, id end
-    redis.call('ZADD', places.outbox, unpack(told))
-  end
+  add_all(place, score, ids)
+  if #nodes > 0 then add_all(places.outbox, score, nodes) end
 end

@@ -29,9 +29,9 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin book claim columns count counts dropped end_event events failing failure
+    around back_to_wait backoff begin book claim columns count counts dropped end_event enter events failing failure
     faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace held hooks interval known
-    largest may named nodes now object page parked place renew replay reported_outcomes resolve schedules shrink_first
+    largest lock may named nodes now object page parked place plain renew replay reported_outcomes resolve schedules shrink_first
     since spare states stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake
 }
 
@@ -55,7 +55,7 @@ macro_rules! scripts {
 // After `on` comes the first key of a script that works on one of several keys; its header has a general name for that
 // key.
 scripts! {
-    DISPATCH "dispatch", DISPATCH_UNIQUE "dispatch_unique", SETTLE "settle", NOTE "note",
+    DISPATCH "dispatch", DISPATCH_UNIQUE "dispatch_unique", SETTLE "settle", SETTLE_PLAIN "settle_plain", NOTE "note",
     // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
     TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",

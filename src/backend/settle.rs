@@ -1,11 +1,12 @@
-//! Records outcomes and claims jobs in one call (`lua/settle.lua`).
+//! Records outcomes and claims jobs in one call (`lua/settle.lua`, or `lua/settle_plain.lua` where that suffices).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
 use super::reply::{PlainCall, Reply, Text};
-use super::report::{Report, add_reports};
+use super::report::{Disposition, Report, add_completed, add_reports};
 use super::scripts::{self, Invocation};
 use crate::error::Result;
 use crate::job::id::JobId;
@@ -99,6 +100,54 @@ impl Want {
     }
 }
 
+/// Whether a plain call goes to `settle_plain` first. Where that cannot answer, the call takes a second round trip. So the next
+/// calls go to `settle` at once: 1, then twice as many each time, up to 64.
+#[derive(Debug, Default)]
+pub(crate) struct PlainFirst {
+    /// How many calls still go to `settle` at once.
+    skipped: AtomicU32,
+    /// How many do after the next failure.
+    pause: AtomicU32,
+}
+
+impl PlainFirst {
+    fn is_next(&self) -> bool {
+        // Calls of two sequences may count one more or less; that does no harm.
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        self.skipped.store(skipped.saturating_sub(1), Ordering::Relaxed);
+        skipped == 0
+    }
+
+    fn answered(&self, is_settled: bool) {
+        let pause = if is_settled { 0 } else { (self.pause.load(Ordering::Relaxed) * 2).clamp(1, 64) };
+        self.pause.store(pause, Ordering::Relaxed);
+        self.skipped.store(pause, Ordering::Relaxed);
+    }
+}
+
+/// A call of a worker. Each call in a sequence of the worker and task (see [`SEQUENCES`]) has the next number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SettleCall<'a> {
+    pub(crate) worker: &'a str,
+    pub(crate) sequence: usize,
+    pub(crate) number: u64,
+    /// The worker's stall interval.
+    pub(crate) ask: Duration,
+    pub(crate) want: Want,
+    pub(crate) reports: &'a [Report],
+}
+
+impl SettleCall<'_> {
+    /// Whether `settle_plain` may answer: each job has completed, or begins with a slot.
+    fn is_plain(&self) -> bool {
+        let Want { jobs, begin, with_slot, hooks, narrow } = self.want;
+        // It answers only a call after another one.
+        let has_work = self.number > 1 && (jobs > 0 || !self.reports.is_empty());
+        let is_usual = jobs == begin && jobs == with_slot && !hooks && !narrow;
+        has_work && is_usual && self.reports.iter().all(|report| matches!(report.outcome, Disposition::Completed(_)))
+    }
+}
+
 /// The answer to a settle.
 #[derive(Debug)]
 pub(crate) enum SettleReply {
@@ -128,17 +177,21 @@ pub(crate) struct Settled {
     pub(crate) lost_payloads: Vec<JobId>,
 }
 
-/// Reports outcomes and claims jobs. Each call in a sequence of the worker and task (see [`SEQUENCES`]) has the next
-/// number. If its answer is lost, a call is repeated under the same number.
+/// Reports outcomes and claims jobs. If its answer is lost, a call is repeated under the same number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    worker: &str,
-    (sequence, number): (usize, u64),
-    ask: Duration,
-    want: Want,
-    reports: &[Report],
+    asked: SettleCall<'_>,
+    plain_first: &PlainFirst,
 ) -> Result<SettleReply> {
+    if asked.is_plain() && plain_first.is_next() {
+        let settled = settle_plain(conn, keys, asked).await?;
+        plain_first.answered(settled.is_some());
+        if let Some(settled) = settled {
+            return Ok(SettleReply::Settled(settled));
+        }
+    }
+    let SettleCall { worker, sequence, number, ask, want, reports } = asked;
     let mut call = scripts::SETTLE.on(keys);
     call.arg(number).arg(SEQUENCES[sequence]).arg(worker).arg(to_ms(ask));
     want.add_to(&mut call);
@@ -149,6 +202,31 @@ pub(crate) async fn settle(
         "stale" => Ok(SettleReply::Stale),
         "closed" => Ok(SettleReply::Closed),
         "undeclared" => Ok(SettleReply::Undeclared),
+        other => Err(reply.unexpected(other)),
+    }
+}
+
+/// The same for completed jobs and for jobs that begin with a slot. `None` if the call needs `settle`; then nothing was done.
+async fn settle_plain(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    SettleCall { worker, sequence, number, ask, want: Want { jobs, .. }, reports }: SettleCall<'_>,
+) -> Result<Option<Settled>> {
+    let mut call = scripts::SETTLE_PLAIN.on(keys);
+    call.arg(number).arg(format!("{}\n", number - 1)).arg(format!("{worker}{}", SEQUENCES[sequence])).arg(worker);
+    call.arg(to_ms(ask)).arg(jobs);
+    add_completed(&mut call, worker, reports);
+    let mut reply = call.call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "full" => Ok(None),
+        "settled" => {
+            let first_fence: u64 = reply.next()?;
+            let Text(ids) = reply.next()?;
+            let claimed = claimed_jobs(&ids, reply.next()?, first_fence, jobs);
+            let next_due: String = reply.next()?;
+            let next_due = next_due.parse().ok().map(Duration::from_millis);
+            Ok(Some(Settled { claimed, next_due, ..Settled::default() }))
+        }
         other => Err(reply.unexpected(other)),
     }
 }
@@ -166,13 +244,7 @@ fn settled(mut reply: Reply) -> Result<Settled> {
     let more = reply.next::<Option<u8>>()?.unwrap_or(0);
     let (hooks_left, none_early) = (more & 1 > 0, more & 2 > 0);
     let lost_payloads = reply.texts()?.into_iter().map(JobId::from_wire).collect();
-    let mut claimed: Vec<Claimed> = ids
-        .split_ascii_whitespace()
-        .zip(payloads)
-        .zip(first_fence..)
-        .enumerate()
-        .map(|(at, ((id, payload), fence))| claimed_job(id, payload, fence, at < begin))
-        .collect();
+    let mut claimed = claimed_jobs(&ids, payloads, first_fence, begin);
     for row in extras {
         add_extras(&mut claimed, row);
     }
@@ -180,6 +252,11 @@ fn settled(mut reply: Reply) -> Result<Settled> {
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
     Ok(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads })
+}
+
+fn claimed_jobs(ids: &str, payloads: Vec<redis::Value>, first_fence: u64, begin: usize) -> Vec<Claimed> {
+    let jobs = ids.split_ascii_whitespace().zip(payloads).zip(first_fence..).enumerate();
+    jobs.map(|(at, ((id, payload), fence))| claimed_job(id, payload, fence, at < begin)).collect()
 }
 
 fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Claimed {

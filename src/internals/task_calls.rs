@@ -9,7 +9,7 @@ use crate::backend::dispatch::{self, NewJob};
 use crate::backend::extend_locks;
 use crate::backend::keys::TaskKeys;
 use crate::backend::report::{Disposition, Report};
-use crate::backend::settle::{self, SettleReply, Want};
+use crate::backend::settle::{self, PlainFirst, SettleCall, SettleReply, Want};
 use crate::error::Result;
 use crate::job::id::JobId;
 use crate::options::overrides::Overrides;
@@ -25,13 +25,21 @@ pub struct TaskCalls {
     options: Resolved,
     settles: u64,
     held: Vec<(JobId, u64)>,
+    plain_first: PlainFirst,
 }
 
 impl TaskCalls {
     /// No call is made yet.
     pub fn new(prefix: &str, task: &str, worker: &str) -> Result<TaskCalls> {
         let (keys, options) = (TaskKeys::new(prefix, task, false), TaskOptions::new().resolve(&TaskOptions::new())?);
-        Ok(TaskCalls { keys, worker: worker.to_owned(), options, settles: 0, held: Vec::new() })
+        Ok(TaskCalls {
+            keys,
+            worker: worker.to_owned(),
+            options,
+            settles: 0,
+            held: Vec::new(),
+            plain_first: PlainFirst::default(),
+        })
     }
 
     /// Writes the options of the task, as a worker does at its start.
@@ -67,8 +75,9 @@ impl TaskCalls {
         };
         let reports: Vec<Report> = self.held.drain(..).map(report).collect();
         let want = Want { jobs, begin: jobs, with_slot: jobs, ..Want::NONE };
-        let (call, ask) = ((0, self.settles), self.options.interval);
-        match settle::settle(conn, &self.keys, &self.worker, call, ask, want, &reports).await? {
+        let (number, ask) = (self.settles, self.options.interval);
+        let call = SettleCall { worker: &self.worker, sequence: 0, number, ask, want, reports: &reports };
+        match settle::settle(conn, &self.keys, call, &self.plain_first).await? {
             SettleReply::Settled(settled) if settled.lost.is_empty() => {
                 self.held = settled.claimed.into_iter().map(|job| (job.id, job.fence)).collect();
                 Ok(Some(self.held.len()))

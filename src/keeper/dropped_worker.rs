@@ -12,7 +12,7 @@ use crate::backend::address::Role;
 use crate::backend::connection::OwnConnection;
 use crate::backend::note::{self, RunNote};
 use crate::backend::report::{self, Report};
-use crate::backend::settle::{self, LARGE_SEQUENCE, SEQUENCES, SettleReply, Settled, Want};
+use crate::backend::settle::{self, LARGE_SEQUENCE, SEQUENCES, SettleCall, SettleReply, Settled, Want};
 use crate::backend::timeouts::{doubled, response_time};
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -187,8 +187,9 @@ impl Sequences<'_> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
         let number = self.numbers[sequence];
         let (conn, primary_epoch) = self.connection().await?;
-        let (name, interval) = (worker.id.as_str(), task.options.interval);
-        let settled = settle::settle(conn, &task.keys, name, (sequence, number), interval, Want::NONE, reports);
+        let (worker_id, ask) = (worker.id.as_str(), task.options.interval);
+        let call = SettleCall { worker: worker_id, sequence, number, ask, want: Want::NONE, reports };
+        let settled = settle::settle(conn, &task.keys, call, &task.plain_first);
         worker.store.steady_since(primary_epoch, settled).await
     }
 

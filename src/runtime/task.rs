@@ -21,6 +21,7 @@ use crate::backend::declare;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::server::check_rights;
+use crate::backend::settle::PlainFirst;
 use crate::backend::shared_connection::SharedConnection;
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -103,6 +104,7 @@ pub(crate) struct TaskRuntime {
     pub(crate) replicated: OnceLock<SharedConnection>,
     /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
+    pub(crate) plain_first: PlainFirst,
     pub(crate) rights: Rights,
 }
 
@@ -152,6 +154,7 @@ impl TaskRuntime {
             own_tally: TaskTally::default(),
             replicated: OnceLock::new(),
             lacks_copies: AtomicBool::new(false),
+            plain_first: PlainFirst::default(),
         }
     }
 

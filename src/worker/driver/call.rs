@@ -10,7 +10,7 @@ use crate::backend::connection::OwnConnection;
 use crate::backend::narrow::Closings;
 use crate::backend::replicated;
 use crate::backend::report::{Disposition, Report};
-use crate::backend::settle::{self, LARGE_SEQUENCE, PARTS, SettleReply, Settled, Want};
+use crate::backend::settle::{self, LARGE_SEQUENCE, PARTS, SettleCall, SettleReply, Settled, Want};
 use crate::backend::timeouts::{doubled, response_time};
 use crate::backoff::Pauses;
 use crate::clock::{self, Moment};
@@ -184,8 +184,10 @@ impl Call {
             task.claims_now();
         }
         let call = async |conn: &mut _| {
-            let (ask, asked) = (task.options.interval, Want { narrow: worker.narrow.is_on(), ..*asked });
-            settle::settle(conn, &task.keys, worker.id.as_str(), (self.sequence, *number), ask, asked, reports).await
+            let (ask, want) = (task.options.interval, Want { narrow: worker.narrow.is_on(), ..*asked });
+            let (worker, sequence) = (worker.id.as_str(), self.sequence);
+            let call = SettleCall { worker, sequence, number: *number, ask, want, reports };
+            settle::settle(conn, &task.keys, call, &task.plain_first).await
         };
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {

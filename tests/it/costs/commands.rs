@@ -4,23 +4,23 @@
 use crate::costs::meter::Meter;
 
 // Every dispatch reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs (EXISTS);
-// it writes the ids (RPUSH), the payloads, and both totals (HSET 2), the event (XADD), and a wake-up (ZADD). A payload
+// it writes the ids (RPUSH), the payloads, and both totals (HSET 2), the event (XADD), and a wake-up (ZCARD, ZADD). A payload
 // more than twice as large as any before, like the first one, raises the bound for what claims read at once; the bound
 // and the wire version are written together with the totals.
-const DISPATCH: &str = "8: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1";
+const DISPATCH: &str = "9: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1, zcard 1";
 // If terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
-const DISPATCH_BESIDE_KEPT: &str = "10: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
+const DISPATCH_BESIDE_KEPT: &str = "11: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1, zcard 2, zmscore 1";
 // Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time;
 // then ZADD instead of RPUSH, and the wake-up only if the job is the next one due. The delays are in `options` (HSET).
 const DISPATCH_DELAYED: &str = "17: exists 1, hlen 4, hmget 2, hset 3, llen 3, time 1, xadd 1, zadd 1, zrange 1";
-const DISPATCH_NEXT: &str = "18: exists 1, hlen 4, hmget 2, hset 3, llen 3, time 1, xadd 1, zadd 2, zrange 1";
+const DISPATCH_NEXT: &str = "19: exists 1, hlen 4, hmget 2, hset 3, llen 3, time 1, xadd 1, zadd 2, zcard 1, zrange 1";
 // The same checks, and one HSET for the priorities of all.
 const DISPATCH_PRIORITY: &str =
-    "18: exists 1, hlen 4, hmget 2, hset 3, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
+    "19: exists 1, hlen 4, hmget 2, hset 3, llen 3, rpush 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 
 // Each column that any of the jobs has costs one HSET: here two, `maxCount` and `options`.
 const DISPATCH_OPTIONS: &str =
-    "19: exists 1, hlen 4, hmget 2, hset 4, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
+    "20: exists 1, hlen 4, hmget 2, hset 4, llen 3, rpush 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 
 // Every settle reads its record (HGET), the settings (HMGET), the time, how many rare keys exist (EXISTS), the head of
 // the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of no member, so that a server at maxmemory
@@ -29,13 +29,13 @@ const SETTLE_NOTHING: &str = "9: exists 1, hget 1, hlen 1, hmget 1, hset 1, lran
 // Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET
 // 2), XADD, and the wake-up for the remaining jobs (ZADD).
 const SETTLE_CLAIM: &str =
-    "15: exists 1, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "16: exists 1, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // The first claim of a task also writes the interval (HSET).
 const SETTLE_FIRST_CLAIM: &str =
-    "16: exists 1, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "17: exists 1, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // Reports: the tokens shown (HMGET), the removed locks and payloads (HDEL 2).
 const SETTLE: &str =
-    "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "19: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // No job is left, and no other worker needs to look: the spare marker is removed (ZREM).
 const SETTLE_LAST: &str =
     "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zrem 1";
@@ -44,29 +44,24 @@ const SETTLE_REPORT: &str =
     "14: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1, zrem 1";
 // Kept jobs are added to a set (ZADD) and keep their payload (no HDEL). Terminal sets are rare keys: how many exist
 // (EXISTS), the size of that one (ZCARD), and the heads in it (ZMSCORE).
-const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
-    xadd 1, zadd 2, zcard 1, zmscore 1";
+const SETTLE_KEPT: &str = "22: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 2, zcard 2, zmscore 1";
 // So is a column of results: how many columns exist (EXISTS), and the size of that one (HLEN), after which no rare key
 // is left to query. Results are one HSET.
-const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
-    srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
+const SETTLE_KEPT_RESULTS: &str = "25: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 2, zcard 2, zmscore 1";
 // A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
 // (SCARD), cancels and tombstones (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
 // in a column: which ones are filled (HLEN 8), what the claimed jobs have, and the bytes of their options (HMGET 2),
 // and the removed ones (EXISTS, HDEL).
-const SETTLE_BESIDE_DELAYED: &str = "37: exists 4, hdel 3, hget 1, hlen 10, hmget 6, hset 3, lrange 2, ltrim 1, sadd 1, \
-    scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
+const SETTLE_BESIDE_DELAYED: &str = "38: exists 4, hdel 3, hget 1, hlen 10, hmget 6, hset 3, lrange 2, ltrim 1, sadd 1, scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 // With jobs that were silent since the snapshot, from which the reported ones are removed (SREM), it is the same
 // except for the column.
-const SETTLE_BESIDE_CANDIDATES: &str = "26: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, \
-    sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
+const SETTLE_BESIDE_CANDIDATES: &str = "27: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 
 // Requeued jobs are added to the front of their lists (LPUSH), with the time (HSET); they may have been claimed ahead
 // (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4),
 // and `active` (SCARD).
 // Which of them had begun, so that their runs broke off (HMGET).
-const SETTLE_REQUEUE: &str = "26: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
-    srem 1, time 1, xadd 1, zadd 1";
+const SETTLE_REQUEUE: &str = "27: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hset 3, llen 3, lpush 1, lrange 1, scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the
 // claimed jobs are removed from it (HDEL).
 const SETTLE_CLAIM_AGAIN: &str = "23: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, \
@@ -81,8 +76,7 @@ const SETTLE_DUE: &str = "43: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4
     scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
 // With tombstones after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
 // is a tombstone (HEXISTS); whether the claimed heads are tombstones too (HMGET), which may also be delayed (ZMSCORE).
-const SETTLE_BESIDE_TOMBSTONES: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
-    ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 3, zrange 1";
+const SETTLE_BESIDE_TOMBSTONES: &str = "42: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 4, zmscore 3, zrange 1";
 // Tombstones at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
 // 2, and HEXISTS of the first job that waits); they are removed from the list (LTRIM) and from the count (HMGET, HDEL,
 // EXISTS, HGET, HSET). Nothing is left, and no worker is woken.
@@ -92,8 +86,9 @@ const SETTLE_BEHIND_TOMBSTONES: &str = "56: exists 4, hdel 1, hexists 2, hget 2,
 /// Claims if `n` payloads as large as the largest could be too much for one reply: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {
     format!(
-        "{}: exists 1, hget 1, hmget 3, hset 3, hstrlen {n}, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1",
-        15 + n
+        "{}: exists 1, hget 1, hmget 3, hset 3, hstrlen {n}, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, \
+         zcard 1",
+        16 + n
     )
 }
 
@@ -130,8 +125,8 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 fn sweep_of_stalled(n: usize) -> String {
     format!(
         "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
-         time 1, xadd 2, zadd 1, zcard 2",
-        51 + 2 * n,
+         time 1, xadd 2, zadd 1, zcard 3",
+        52 + 2 * n,
         3 + n
     )
 }

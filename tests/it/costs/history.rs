@@ -58,7 +58,7 @@ async fn jobs_that_are_not_kept_leave_nothing() {
     // One field per worker in `replies`; in `meta`: wire, the stamp and its owner, fence, 13 options, the largest
     // payload, the interval and who asked for it, ask and who asked, the epoch with 2 times, 8 counters, and when a
     // run last completed, failed and broke off.
-    let left = ["events stream", "meta hash 36", "replies hash 1", "stalls stream", "wake zset 1"];
+    let left = ["events stream", "meta hash 36", "replies hash 1", "stalls stream"];
     for (at, shape) in shapes.iter().enumerate() {
         assert_eq!(shape, &left, "after round {}", at + 1);
     }

@@ -26,7 +26,7 @@ async fn a_driver_panic_on_a_lost_reply_stops_the_worker_loudly() {
 
     // The driver warns of a lost reply, and its warning meets a broken subscriber.
     warnings.break_at(&[&test.name, "settle failed; will retry"]);
-    let cut = proxy.cut_next_reply_to(test.sha("settle").await);
+    let cut = proxy.cut_next_reply_to(test.key("replies"));
     // The healthy worker leaves jobs for the other one.
     let others = jobs.dispatch_many(["gate".to_owned(), "gate".to_owned()]).await.unwrap();
     cut.happened().await;

@@ -134,7 +134,7 @@ async fn outcomes_and_claims_under_way_survive_a_dropped_worker() {
     let second = jobs.dispatch("second".to_owned()).id("second").await.unwrap();
     test.started(&[first.clone(), second.clone()]).await;
     // The call that reports the first job is executed and claims the third; its reply is held back.
-    let mut hold = proxy.hold_next_reply_to(test.sha("settle").await);
+    let mut hold = proxy.hold_next_reply_to(test.key("replies"));
     let third = jobs.dispatch("third".to_owned()).id("third").await.unwrap();
     test.journal.open("first");
     hold.happened().await;
@@ -193,7 +193,7 @@ async fn collected_outcomes_survive_a_blocked_runtime() {
         handles.push(jobs.dispatch(gate.to_owned()).id(gate).await.unwrap());
     }
     test.started(&handles).await;
-    let mut hold = proxy.hold_next_reply_to(test.sha("settle").await);
+    let mut hold = proxy.hold_next_reply_to(test.key("replies"));
     test.journal.open("first");
     hold.happened().await;
     test.journal.open("second");

@@ -30,27 +30,35 @@ async fn send(redis: &TestRedis, request: &[u8]) -> String {
 #[tokio::test]
 async fn a_repeated_claim_of_a_stopped_worker_gets_nothing() {
     let (redis, test, proxy) = proxied().await;
-    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let calls = [test.sha("settle").await, test.sha("settle_plain").await].map(|sha| Tap::on(&proxy, sha));
     let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     worker.working().await;
     test.journal.open("go");
     let first = worker.jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, first.result()).await.unwrap().unwrap();
     // The call that reported the job also claims, and has its reply.
-    eventually("it looks for more", PATIENCE, async || settles.requests().len() >= 3).await;
+    eventually("it looks for more", PATIENCE, async || {
+        calls.iter().map(|calls| calls.requests().len()).sum::<usize>() >= 3
+    })
+    .await;
     worker.stop().await;
 
     let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("go".to_owned()).id("later").await.unwrap();
-    let copies = settles.requests();
-    for copy in &copies {
+    let expected = ["*1 $6 closed ", "*1 $4 full "];
+    let copies = calls
+        .iter()
+        .zip(expected)
+        .flat_map(|(calls, expected)| calls.requests().into_iter().map(move |copy| (copy, expected)));
+    for (copy, expected) in copies {
+        let copy = &copy;
         let answer = send(&redis, copy).await;
         let mut conn = test.conn().await;
         assert!(
             !conn.hexists::<_, _, bool>(test.key("locks"), "later").await.unwrap(),
             "claimed for a stopped worker: {answer}"
         );
-        assert_eq!(answer, "*1 $6 closed ");
+        assert_eq!(answer, expected);
     }
     // A live worker gets the job at once.
     let other = test.start_worker(options(INTERVAL)).await;

@@ -32,6 +32,12 @@ impl Behind {
         Behind { redis, test, proxy, settle }
     }
 
+    /// Matches calls, of either script, that report this job.
+    fn report_of(&self, id: &'static str) -> impl Fn(&[u8]) -> bool + Send + 'static {
+        let replies = self.test.key("replies");
+        move |request| holds(request, &replies) && holds(request, id)
+    }
+
     /// A worker with one slot, all of whose traffic passes the proxy.
     async fn worker(&self) -> TaskWorker {
         self.test.start_worker_at(&self.proxy.url(), options(INTERVAL).concurrency(1)).await
@@ -91,8 +97,7 @@ async fn a_settle_call_with_a_lost_reply_counts_once() {
     test.started(std::slice::from_ref(&first)).await;
     // The worker has one slot: the call that reports the first job claims the second.
     let second = jobs.dispatch("go".to_owned()).id("second").await.unwrap();
-    let settle = behind.settle.clone();
-    let cut = proxy.cut_next_reply_matching(move |request| holds(request, &settle) && holds(request, "first"));
+    let cut = proxy.cut_next_reply_matching(behind.report_of("first"));
     test.journal.open("go");
     cut.happened().await;
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
@@ -151,8 +156,7 @@ async fn a_failed_run_with_a_lost_reply_uses_up_one_attempt() {
             if ctx.attempt() < 3 { Err("again".into()) } else { Ok(ctx.fence()) }
         })
         .await;
-    let settle = behind.settle.clone();
-    let cut = behind.proxy.cut_next_reply_matching(move |request| holds(request, &settle) && holds(request, "failing"));
+    let cut = behind.proxy.cut_next_reply_matching(behind.report_of("failing"));
     let job = jobs.dispatch(String::new()).id("failing").await.unwrap();
     cut.happened().await;
     tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
@@ -226,8 +230,7 @@ async fn an_outcome_without_reply_for_two_intervals_is_recorded_once() {
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
     let witness = test.start_worker(options(INTERVAL).concurrency(1)).await;
-    let settle = behind.settle.clone();
-    let cut = cut_and_hold(proxy, move |request| holds(request, &settle) && holds(request, "job"));
+    let cut = cut_and_hold(proxy, behind.report_of("job"));
     test.journal.open("go");
     cut.await;
     test.epochs_pass(2).await;

@@ -3,7 +3,7 @@
 
 use crate::scripts::call::{Task, assert_keys, assert_text};
 use crate::scripts::schedules::{Firing, New, row};
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, TestRedis, eventually, plain_args, settle_args};
 use heartline::_internals::scripts;
 use heartline::testing::RedisServer;
 use std::sync::Arc;
@@ -145,6 +145,20 @@ async fn hooks_declare_their_keys() {
         task.ok("settle", "2 w 1000 1 0 0").await;
         assert!(task.ok("jobs", "finalizing 0 - 10 -inf +inf - -").await.starts_with("[page "));
         assert_keys!(task, "no finalizing, outcome");
+    }
+}
+
+#[tokio::test]
+async fn settle_plain_declares_its_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        task.write(&format!("meta keepCompleted={keep}, ask=1000, largest=1024; replies w=1\n\n\n5\n1\na")).await;
+        task.write("runs w: a=5; waits c d; candidates a; completed o=1; failed o=1; cancelled o=1; delayed o=9e15")
+            .await;
+        columns(&mut task, &["a"]).await;
+        task.write("enqueuedAt c=7; checkpoint a=1; progress a=1").await;
+        let args = plain_args(&settle_args(&["2", "w", "1000", "1", "1 42", "1", "a", "5", "1", "9"])).unwrap();
+        assert_text!(task.ok("settle_plain", &args).await, starts_with("[settled "), contains(" c [{}] "));
     }
 }
 

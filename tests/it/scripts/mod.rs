@@ -70,6 +70,7 @@ mod schedule_remove;
 mod schedule_run;
 pub mod schedules;
 mod settle;
+mod settle_plain;
 mod shrink;
 mod states;
 mod sweep;

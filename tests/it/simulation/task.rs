@@ -8,10 +8,10 @@ use heartline::_internals::{ScriptSource, scripts};
 use heartline::testing::RedisCluster;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
-use crate::scripts::call::COLUMNS;
+use crate::scripts::call::{COLUMNS, LAST_FENCE, timeless};
 use crate::simulation::FAR;
 use crate::simulation::model::View;
-use crate::support::TestRedis;
+use crate::support::{READ_ALL, TestRedis, plain_args, shown};
 
 /// Every script with its keys, by name. Hashing them takes long, so all tasks share them.
 fn all_scripts() -> &'static BTreeMap<&'static str, (Script, Vec<&'static str>)> {
@@ -69,7 +69,10 @@ impl Task {
         let server = Where::shared();
         let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
         let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
-        Task { conn, prefix, last_entry: "-".to_owned(), _server: server }
+        let mut task = Task { conn, prefix, last_entry: "-".to_owned(), _server: server };
+        // Then two calls in a row claim under the same fences.
+        let () = task.conn.hset(format!("{}meta", task.prefix), "fence", LAST_FENCE).unwrap();
+        task
     }
 
     pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
@@ -88,6 +91,40 @@ impl Task {
             call.arg(arg);
         });
         call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// Calls `settle`. Before, calls `settle_plain` on a copy of the task if it may answer: then it leaves what `settle`
+    /// leaves, or it leaves the call to `settle` and writes nothing. Also returns which.
+    pub fn settle(&mut self, args: &[String]) -> (Vec<Value>, Option<&'static str>) {
+        let Some(plain_args) = plain_args(args) else { return (self.call("settle", args), None) };
+        let (own, copy) = (self.prefix.clone(), format!("plain-{}", self.prefix));
+        let names: BTreeSet<&str> = all_scripts()["settle"].1.iter().copied().collect();
+        self.copy(&names, &own, &copy);
+        let before = self.shown(&names, &own);
+        self.prefix.clone_from(&copy);
+        let plain: Vec<Value> = self.call("settle_plain", &plain_args);
+        self.prefix.clone_from(&own);
+        let reply: Vec<Value> = self.call("settle", args);
+        let (left, expected) = (self.shown(&names, &copy), self.shown(&names, &own));
+        self.clear(&names, &copy);
+        if plain == [Value::BulkString(b"full".to_vec())] {
+            assert_eq!(left, before, "a call that is left to settle wrote something: {args:?}");
+            return (reply, Some("left to settle"));
+        }
+        assert_eq!(left, expected, "settle_plain and settle differ: {args:?}");
+        assert_eq!(plain[1..4], reply[3..6], "{args:?}");
+        (reply, Some("settled as plain"))
+    }
+
+    /// These keys with a prefix, as text without current times.
+    fn shown(&mut self, names: &BTreeSet<&str>, prefix: &str) -> Vec<String> {
+        let mut read = redis::cmd("EVAL");
+        read.arg(READ_ALL).arg(names.len());
+        names.iter().for_each(|name| {
+            read.arg(format!("{prefix}{name}"));
+        });
+        let held = shown(read.query(&mut self.conn).unwrap());
+        held.into_iter().map(|(key, held)| format!("{} {}", &key[prefix.len()..], timeless(&held))).collect()
     }
 
     /// The prefix of its keys.
@@ -156,21 +193,26 @@ impl Task {
     /// Removes all keys and their copies.
     pub fn remove_all(&mut self) {
         for prefix in [self.prefix.clone(), self.copies()] {
-            self.clear(&prefix);
+            self.clear(&self.names(), &prefix);
         }
     }
 
     fn replace(&mut self, from: &str, to: &str) {
-        self.clear(to);
+        let names = self.names();
+        self.copy(&names, from, to);
+    }
+
+    fn copy(&mut self, names: &BTreeSet<&str>, from: &str, to: &str) {
+        self.clear(names, to);
         let mut copies = redis::pipe();
-        for name in self.names() {
+        for name in names {
             copies.cmd("COPY").arg(format!("{from}{name}")).arg(format!("{to}{name}")).ignore();
         }
         let () = copies.query(&mut self.conn).unwrap();
     }
 
-    fn clear(&mut self, prefix: &str) {
-        let keys: Vec<String> = self.names().iter().map(|name| format!("{prefix}{name}")).collect();
+    fn clear(&mut self, names: &BTreeSet<&str>, prefix: &str) {
+        let keys: Vec<String> = names.iter().map(|name| format!("{prefix}{name}")).collect();
         let () = self.conn.del(keys).unwrap();
     }
 

@@ -9,8 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -> BTreeMap<String, String> {
     let pattern = format!("{}*", escape_glob(prefix));
     // One call for everything: tests of scripts make thousands of dumps.
-    let held: Vec<(Vec<u8>, String, i64, Value)> =
-        redis::cmd("EVAL").arg(READ_ALL).arg(0).arg(pattern).query_async(conn).await.unwrap();
+    shown(redis::cmd("EVAL").arg(READ_ALL).arg(0).arg(pattern).query_async(conn).await.unwrap())
+}
+
+/// The same for the reply of [`READ_ALL`].
+pub fn shown(held: Vec<(Vec<u8>, String, i64, Value)>) -> BTreeMap<String, String> {
     let shown = held.into_iter().map(|(key, kind, expires, held)| {
         let key = key.escape_ascii().to_string();
         let content = content(&key, &kind, held);
@@ -19,18 +22,18 @@ pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -
     shown.collect()
 }
 
-/// Each key that matches, its type, its remaining time to live, and its contents.
-const READ_ALL: &str = "
+/// Each of the keys that exists, or that matches the argument: its name, type, remaining time to live, and contents.
+pub const READ_ALL: &str = "
 local readers = {
   string = { 'GET' }, hash = { 'HGETALL' }, set = { 'SMEMBERS' }, list = { 'LRANGE', 0, -1 },
   zset = { 'ZRANGE', 0, -1, 'WITHSCORES' }, stream = { 'XRANGE', '-', '+' },
 }
 local found = {}
-for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+for _, key in ipairs(ARGV[1] and redis.call('KEYS', ARGV[1]) or KEYS) do
   local kind = redis.call('TYPE', key).ok
   local reader = readers[kind]
   local held = reader and redis.call(reader[1], key, unpack(reader, 2))
-  found[#found + 1] = { key, kind, redis.call('PTTL', key), held }
+  if reader then found[#found + 1] = { key, kind, redis.call('PTTL', key), held } end
 end
 return found";
 

@@ -34,12 +34,12 @@ mod warnings;
 pub mod worker;
 
 pub use child::Child;
-pub use dump::dump;
+pub use dump::{READ_ALL, dump, shown};
 pub use eventually::eventually;
 pub use line::Line;
 pub use proxy::Proxy;
 pub use server::{TestRedis, ask_port};
-pub use settle_args::{early_begins, settle_args};
+pub use settle_args::{early_begins, plain_args, settle_args};
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;
 pub use thorough::{is_thorough, rounds};

@@ -39,6 +39,22 @@ pub fn settle_args<S: AsRef<str>>(short: &[S]) -> Vec<String> {
     words.iter().chain(reports).map(ToString::to_string).collect()
 }
 
+/// The arguments of `lua/settle_plain.lua` for a call with these of `lua/settle.lua`; `None` if it needs `settle`.
+pub fn plain_args(args: &[String]) -> Option<Vec<String>> {
+    let arg = |number: usize| args[number - 1].as_str();
+    let (call, completed, values) = (arg(1).parse::<u64>().unwrap(), arg(10), arg(12).parse::<usize>().unwrap());
+    let done = completed.parse::<usize>().unwrap();
+    let reports = &args[14..];
+    let is_plain = [6, 7, 8, 9].iter().all(|number| arg(*number).is_empty()) && arg(13) == "0";
+    if call < 2 || !is_plain || reports.len() != 2 * (done + values) {
+        return None;
+    }
+    let words = [arg(1), &format!("{}\n", call - 1), &format!("{}{}", arg(3), arg(2)), arg(3), arg(4), arg(5)];
+    let words = words.into_iter().chain([completed, arg(11)]).map(str::to_owned);
+    let tokens = reports[done..2 * done].iter().map(|fence| format!("{}:{fence}", arg(3)));
+    Some(words.chain(reports[..done].to_vec()).chain(tokens).chain(reports[2 * done..].to_vec()).collect())
+}
+
 /// How many jobs each of these calls lets begin before they have a slot. Calls without such a job are left out.
 pub fn early_begins(settles: &Tap) -> Vec<usize> {
     let of_call = |request: Vec<u8>| {

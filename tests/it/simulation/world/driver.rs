@@ -182,7 +182,11 @@ impl World {
                 error,
             ]);
         }
-        self.task.call("settle", &settle_args(&args))
+        let (reply, plain) = self.task.settle(&settle_args(&args));
+        if let Some(how) = plain {
+            self.seen.insert(how.to_owned());
+        }
+        reply
     }
 
     /// The effect of a call that was executed for the first time, as its worker sees it.

@@ -1,0 +1,26 @@
+-- The first fence of a call: after the last one, or the clock (us) if that is larger. Fences stay integers below 2^53,
+-- which doubles hold exactly. So a clock after the year 2223 counts as 8e15, and a last fence without room for this
+-- call as 0.
+local function next_fence(last, now)
+  last = tonumber(last) or 0
+  if not (last >= 0 and last < 2 ^ 53 - 1000) then last = 0 end
+  return math.max(math.floor(last) + 1, math.min(now, 8e15))
+end
+
+-- Locks the jobs for the worker, under ascending fences from the first one.
+local function lock_jobs(locks, worker, fence, ids)
+  local tokens, at, tens = {}, 0, ''
+  if #ids > 16 then
+    -- Redis searches a small hash of short values linearly. A value over 64 bytes makes HSET begin with a hash table.
+    tokens, at = { ids[1], string.rep('-', 65) }, 2
+  end
+  for index, id in ipairs(ids) do
+    -- Formatting a number is slow, so only the last digit is added for each job.
+    local own = fence + index - 1
+    local digit = own % 10
+    if index == 1 or digit == 0 then tens = worker .. string.format(':%d', (own - digit) / 10) end
+    tokens[at + 1], tokens[at + 2] = id, tens .. string.sub('0123456789', digit + 1, digit + 1)
+    at = at + 2
+  end
+  redis.call('HSET', locks, unpack(tokens))
+end

@@ -1,0 +1,135 @@
+-- Does what settle does, at about half the cost, in a plain task: each job has completed or begins with a slot.
+-- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
+-- Uses     now events wake filled lock enter plain
+-- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
+-- KEYS[2]  meta          (hash)    as in settle
+-- KEYS[3]  active        (set)     running ids heard from since the snapshot
+-- KEYS[4]  locks         (hash)    id -> token
+-- KEYS[5]  wait          (list)    ids
+-- KEYS[6]  completed     (zset)    ids by finish time, ms
+-- KEYS[7]  events        (stream)  one entry
+-- KEYS[8]  wake          (zset)    marker for idle workers
+-- KEYS[9]  payload       (hash)    column
+-- KEYS[10] candidates    (set)     running ids silent since the snapshot
+-- KEYS[11] delayed       (zset)    ids by due time, ms
+-- KEYS[12] failed        (zset)    ids by finish time, ms
+-- KEYS[13] cancelled     (zset)    ids by finish time, ms
+-- KEYS[14] result        (hash)    column
+-- KEYS[15] error         (hash)    column
+-- KEYS[16] attempt       (hash)    column
+-- KEYS[17] enqueuedAt    (hash)    column
+-- KEYS[18] cancelling    (hash)    must be empty
+-- KEYS[19] wait:high     (list)    must be empty
+-- KEYS[20] wait:low      (list)    must be empty
+-- KEYS[21] stalledCount  (hash)    column
+-- KEYS[22] options       (hash)    column
+-- KEYS[23] dispatchedAt  (hash)    column
+-- KEYS[24] maxCount      (hash)    column
+-- KEYS[25] priority      (hash)    column
+-- KEYS[26] snoozes       (hash)    column
+-- KEYS[27] recovery      (hash)    column
+-- KEYS[28] expiresAt     (hash)    column
+-- KEYS[29] checkpoint    (hash)    column
+-- KEYS[30] progress      (hash)    column
+-- KEYS[31] outcome       (hash)    must be empty
+-- KEYS[32] tombstones    (hash)    must be empty
+-- ARGV[1]  call          (number of this call in its sequence)
+-- ARGV[2]  before        (number of the call before, and a line feed)
+-- ARGV[3]  sequence      (field of `replies`)
+-- ARGV[4]  worker        (id)
+-- ARGV[5]  ask           (the worker's interval, ms)
+-- ARGV[6]  want          (jobs to claim, at most 200; all of them begin, each with a slot)
+-- ARGV[7]  completed     (number of completed jobs, at most 500)
+-- ARGV[8]  ran           (the run time of each, us, as words)
+-- ARGV[9]  reports       (ids, then tokens of the completed jobs; then pairs position, value)
+-- Returns  {'settled', first fence, ids as words, payloads, ms to the next due job ('' without one)}
+-- Returns  {'full'}: the caller must call settle, under the same number; nothing is written
+-- Emits    completed, started
+-- Refuses  WRONGTYPE before the first write
+local worker, want, done, full = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), { 'full' }
+-- Only the call after the recorded one: settle has the answer to a repeated call.
+local record = redis.call('HGET', replies, ARGV[3])
+if not record or string.sub(record, 1, #ARGV[2]) ~= ARGV[2] then return full end
+local others = redis.call('EXISTS', candidates, delayed, failed, cancelled, result, errors, attempt, enqueued_at,
+  cancelling, wait_high, wait_low, stalled_count, options, dispatched_at, max_count, priority, snoozes, recovery,
+  expires_at, checkpoint, progress, outcome, tombstones)
+local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off =
+  unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
+    'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
+if not declared or hook == '1' or nodes or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
+if done > 0 and ((failing or '0') ~= '0' or (broken_off or '0') ~= '0') then return full end
+local now, now_ms = now_us()
+local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
+-- One more than wanted, to know whether entries remain.
+local left = #heads > want
+if left then heads[#heads] = nil end
+if #heads * (tonumber(largest) or LARGE + 1) > LARGE then return full end
+
+local ids, jobs = { unpack(ARGV, 9, 8 + done) }, { unpack(ARGV, 9, 8 + done) }
+for at = 1, #heads do jobs[done + at] = heads[at] end
+-- The locks of both: those of the completed jobs must be the worker's, the heads must have none.
+local tokens = #jobs > 0 and redis.call('HMGET', locks, unpack(jobs)) or {}
+for at = 1, done do
+  if tokens[at] ~= ARGV[8 + done + at] then return full end
+end
+local payloads, scores, seen = {}, {}, {}
+if #heads > 0 then
+  payloads, scores = redis.call('HMGET', payload, unpack(heads)), redis.call('ZMSCORE', completed, unpack(heads))
+else
+  -- Checks the types before the first write, as all reads here do.
+  redis.call('HLEN', payload)
+  redis.call('ZCARD', completed)
+end
+for at = 1, #heads do
+  local id = heads[at]
+  if tokens[done + at] or not payloads[at] or scores[at] or seen[id] then return full end
+  seen[id] = true
+end
+-- The columns that hold something.
+local columns = {}
+if others > 0 then
+  if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
+  columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
+    dispatched_at, max_count, priority, snoozes, recovery, expires_at)
+  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns,
+    { attempt, options, stalled_count, dispatched_at, snoozes, recovery, expires_at }, heads, want > 0, now_ms)
+  if next_due == false then return full end
+end
+
+-- Writes from here on, in the order of settle.
+redis.call('SREM', active, '', unpack(ids))
+local fields, news, given, time = {}, {}, table.concat(heads, ' '), string.format('%d', now_ms)
+if #heads > 0 then
+  redis.call('LTRIM', wait, #heads, '-1')
+  if one_of(columns, enqueued_at) then redis.call('HDEL', enqueued_at, unpack(heads)) end
+end
+if done > 0 then
+  if others > 0 then redis.call('SREM', candidates, unpack(ids)) end
+  redis.call('HDEL', locks, unpack(ids))
+  if keeps ~= '0' then
+    keep_completed(completed, result, ids, time, 9 + 2 * done)
+    if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
+  else
+    redis.call('HDEL', payload, unpack(ids))
+    for _, column in ipairs(columns) do redis.call('HDEL', column, unpack(ids)) end
+  end
+  add_words(fields, 'ran', { ARGV[8] })
+  add_words(fields, 'completed', ids)
+  news = { 'out', string.format('%d', (tonumber(out) or 0) + done), 'lastCompletedAt', time }
+end
+local fence, count = next_fence(last, now), done + #heads
+local first = string.format('%d', fence)
+if #heads > 0 then
+  redis.call('SADD', active, unpack(heads))
+  lock_jobs(locks, worker, fence, heads)
+  news[#news + 1], news[#news + 2] = 'fence', #heads == 1 and first or string.format('%d', fence + #heads - 1)
+  add_words(fields, 'started', { given })
+end
+local tells = count > 0 and event_mode ~= 'off'
+total = string.format('%d', (tonumber(total) or 0) + count)
+if tells then news[#news + 1], news[#news + 2] = 'events', total end
+if #news > 0 then redis.call('HSET', meta, unpack(news)) end
+redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. #heads .. '\n' .. given)
+if tells then append_entry(events, meta, 'events', total, count, worker, fields) end
+ring_or_rest(wake, left, want > 0)
+return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }

@@ -1,0 +1,169 @@
+//! `settle_plain` leaves what `settle` leaves, or leaves the call to it. The simulation compares them too.
+
+use crate::scripts::call::{Task, assert_all, timeless};
+use crate::support::{plain_args, settle_args};
+
+/// A task whose options are declared, in which `w` holds a and b; it has made one call and asked for 1000 ms. Two jobs wait.
+const PLAIN: &str = "meta ask=1000, interval=1000, largest=1024, keepCompleted=1, events=7, out=3; \
+     replies w=1\n\n\n5\n2\na b; runs w: a=5, b=6; waits c d";
+
+/// The arguments of `settle_plain` for those of `settle`, in short.
+fn plain(short: &[&str]) -> Vec<String> {
+    plain_args(&settle_args(short)).unwrap_or_else(|| panic!("{short:?}"))
+}
+
+/// Reports a and claims one job.
+fn usual() -> Vec<String> {
+    plain(&["2", "w", "1000", "1", "1 42", "0", "a", "5"])
+}
+
+async fn plain_task() -> Task {
+    Task::with(PLAIN).await
+}
+
+#[tokio::test]
+async fn a_completed_job_is_recorded_and_another_begins() {
+    let mut task = plain_task().await;
+    assert_eq!(task.ok("settle_plain", &usual()).await, "[settled 4000000000000001 c [{}] '']");
+    assert_eq!(task.field("meta", "out").await, "4");
+    task.write("no meta.lastCompletedAt, completed").await;
+    assert_all!(
+        task,
+        "active b c; events {completed=a, ran=42, started=c, total=9, worker=w}; \
+         locks b=w:6, c=w:4000000000000001; meta ask=1000, events=9, fence=4000000000000001, interval=1000, \
+         keepCompleted=1, largest=1024; payload a={}, b={}, c={}, d={}; \
+         replies w=2\\n\\n\\n4000000000000001\\n1\\nc; wait d; wake marker=0, spare=1"
+    );
+}
+
+#[tokio::test]
+async fn it_leaves_what_settle_leaves() {
+    let now = Task::new().await.now_ms().await;
+    let later = format!("delayed late={}", now + 600_000.0);
+    for rows in [
+        "",
+        "meta keepCompleted=0",
+        "meta eventMode=off",
+        "meta failedSinceCompleted=0, brokenOffSinceCompleted=0",
+        "candidates a; no active.a",
+        "completed old=5; failed old-2=5; cancelled old-3=5",
+        "result old=1; error a=E; attempt a=1, old=2; enqueuedAt c=5; completed old=5; checkpoint a=1, b=2",
+        "meta keepCompleted=0; result old=1; error a=E; attempt a=1; enqueuedAt c=5; progress a=1, old=2",
+        "stalledCount a=1, old=1; options a={}; dispatchedAt b=1; maxCount a=3; priority a=high, c=low; snoozes a=1",
+        "meta keepCompleted=0; recovery a=silent; options old={}; expiresAt old=1; progress c=2",
+        &later,
+        "no wait",
+        "no wake",
+        "wake spare=1",
+        "meta events=99999",
+    ] {
+        for call in [
+            ["1", "1 42", "0", "a", "5", "", "", ""].as_slice(),
+            &["5", "2 42 43", "2", "a", "b", "5", "6", "1", "\"x\"", "2", "9"],
+            &["0", "1 42", "1", "a", "5", "1", "9"],
+            &["2", "0", "0"],
+        ] {
+            let reports = call[3..].iter().copied().filter(|word| !word.is_empty());
+            let short: Vec<&str> = ["2", "w", "1000", call[0], call[1], call[2]].into_iter().chain(reports).collect();
+            if short.len() == 6 && short[4].starts_with("0 ") {
+                continue;
+            }
+            let (mut one, mut other) = (plain_task().await, plain_task().await);
+            if !rows.is_empty() {
+                one.write(rows).await;
+                other.write(rows).await;
+            }
+            let said = one.ok("settle_plain", &plain(&short)).await;
+            let expected = other.ok("settle", &short).await;
+            let (_, claimed) = said.split_once(' ').unwrap();
+            let (claimed, due) = claimed.rsplit_once(' ').unwrap();
+            assert!(expected.contains(claimed), "{rows} {short:?}: {said} {expected}");
+            assert_eq!(due == "'']", !rows.starts_with("delayed"), "{rows} {short:?}: {said}");
+            let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
+            assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix), "{rows} {short:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_that_need_another_rule_leave_the_call_to_settle() {
+    let mut task = plain_task().await;
+    let due = "delayed due=1";
+    for rows in [
+        "cancelling z=why",
+        "wait:high z",
+        "wait:low z",
+        "stalledCount c=1",
+        "options c={}",
+        "dispatchedAt c=1",
+        "snoozes c=1",
+        "recovery c=silent",
+        "expiresAt c=1",
+        "outcome z=completed",
+        "tombstones z=1",
+        due,
+        "attempt c=1",
+        "completed c=1",
+        "failed c=1",
+        "cancelled c=1",
+        "locks c=other:1",
+        "no payload.c",
+        "no locks.a",
+        "locks a=other:5",
+        "no replies",
+        "replies w=closed",
+        "replies w=2\n\n\n5\n2\na b",
+        "replies w=12\n\n\n5\n2\na b",
+        "no meta.declaredAt",
+        "no meta.largest",
+        "meta largest=600000",
+        "meta hook=1",
+        "meta nodes=1",
+        "meta paused=1",
+        "meta ask=999",
+        "no meta.ask",
+        "meta failedSinceCompleted=1",
+        "meta brokenOffSinceCompleted=2",
+    ] {
+        let mut task = plain_task().await;
+        task.write(rows).await;
+        let before = task.exact().await;
+        assert_eq!(task.ok("settle_plain", &usual()).await, "[full]", "{rows}");
+        assert_eq!(task.exact().await, before, "{rows}");
+    }
+    // A head of the list that is there twice.
+    task.write("no wait; wait c c").await;
+    let twice = plain(&["2", "w", "1000", "2", "1 42", "0", "a", "5"]);
+    assert_eq!(task.unchanged("settle_plain", &twice).await, "[full]");
+    // A delayed job that is due matters only to a claim.
+    task.write(due).await;
+    let report = plain(&["2", "w", "1000", "0", "1 42", "0", "a", "5"]);
+    assert_eq!(task.ok("settle_plain", &report).await, "[settled 4000000000000001 '' [] 0]");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_refused_before_the_first_write() {
+    for (key, report) in [
+        ("replies", true),
+        ("meta", true),
+        ("active", true),
+        ("locks", true),
+        ("wait", true),
+        ("completed", true),
+        ("payload", true),
+        ("candidates", true),
+        ("result", true),
+        ("enqueuedAt", true),
+        ("checkpoint", true),
+        ("delayed", true),
+        ("completed", false),
+        ("payload", false),
+    ] {
+        let mut task = plain_task().await;
+        task.write("result o=1; enqueuedAt o=1; checkpoint o=1; candidates o; completed o=1").await;
+        task.make_foreign(key).await;
+        let want = if report { "1" } else { "0" };
+        let args = plain(&["2", "w", "1000", want, "1 42", "1", "a", "5", "1", "9"]);
+        assert_eq!(task.refused("settle_plain", &args).await, "WRONGTYPE", "{key}");
+    }
+}
