@@ -1,5 +1,5 @@
 -- Cancels waiting and delayed jobs, and flags held ones for their worker. A waiting job leaves a tombstone in its list.
--- Uses     now shrink_first events wake types may terminal columns nodes enter finish end_event failure tombstones
+-- Uses     now shrink_first events emit wake types may terminal columns nodes enter finish end_event failure tombstones
 -- Uses     states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token

@@ -49,6 +49,7 @@
 -- KEYS[48] schedules:differ   (hash)  schedules that differ between workers
 -- KEYS[49] unique        (hash)    unique key -> its entry
 -- KEYS[50] uniqueOf      (hash)    id -> unique key
+-- KEYS[51] early         (hash)    id -> fence of a held job that began before it had a slot
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -61,6 +62,6 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
-  claimed, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
+  claimed, early, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
   schedules_paused, schedules_ledger, schedules_ticks, schedules_pending, schedules_keepers, schedules_named,
   schedules_gone, schedules_differ, unique, unique_of) }

@@ -1,5 +1,5 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now shrink_first events dropped wake types may terminal columns nodes enter finish since back_to_wait
+-- Uses     now shrink_first events emit dropped wake types may terminal columns nodes enter finish since back_to_wait
 -- Uses     tombstones count object faults unlock
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token

@@ -1,5 +1,5 @@
 -- Pauses a task: no job is claimed any more, and running jobs continue. An entry among the events says by whom and why.
--- Uses     now shrink_first events
+-- Uses     now shrink_first events emit
 -- KEYS[1]  meta    (hash)    pause: when, by whom, why; event total
 -- KEYS[2]  events  (stream)  one entry
 -- ARGV[1]  by      (who asks)

@@ -1,5 +1,5 @@
 -- Ends the pause of a task, and wakes an idle worker. An entry among the events says by whom.
--- Uses     now events wake
+-- Uses     now events emit wake
 -- KEYS[1]  meta    (hash)    pause; event total
 -- KEYS[2]  events  (stream)  one entry
 -- KEYS[3]  wake    (zset)    marker for idle workers

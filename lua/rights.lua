@@ -38,6 +38,7 @@
 -- KEYS[36] finalizing    (zset)  checked
 -- KEYS[37] parked        (hash)  checked
 -- KEYS[38] outbox        (zset)  checked
+-- KEYS[39] early         (hash)  checked
 -- Returns  {'rights', command and key of each permission that is missing}: none before Redis 7.0, which cannot tell
 -- Emits    nothing
 -- Refuses  nothing
@@ -53,8 +54,8 @@ local kinds = {
     calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZMSCORE', 'x' }, { 'ZRANGE', 0, 0 },
       { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-      dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, checkpoint,
-      progress, outcome, parked },
+      dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, early,
+      checkpoint, progress, outcome, parked },
     calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
       { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
   { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 }, { 'EXISTS' } } },

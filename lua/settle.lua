@@ -1,7 +1,7 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait tombstones held count lock claim begin object stored_outcomes fields totals replay
--- Uses     reported_outcomes hooks
+-- Uses     since back_to_wait tombstones held count crashed lock claim early begin object stored_outcomes fields totals
+-- Uses     replay reported_outcomes hooks
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -38,6 +38,7 @@
 -- KEYS[34] outcome       (hash)    column
 -- KEYS[35] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[36] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
+-- KEYS[37] early         (hash)    id -> fence of a held job that began before it had a slot
 -- ARGV[1]  call          (number of this call in its sequence; a repeated one gets the recorded reply)
 -- ARGV[2]  sequence      ('', or a suffix such as '/2': a worker may have several sequences of calls at once)
 -- ARGV[3]  worker        (id)
@@ -87,7 +88,8 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
   tombstones = tombstones, payload = payload, attempt = attempt, stalled_count = stalled_count, options = options,
   result = result, dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority,
   snoozes = snoozes, enqueued_at = enqueued_at, recovery = recovery, expires_at = expires_at, expires = expires,
-  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox }
+  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox,
+  early = early }
 
 local repeated = replay(replies, sequence, call, worker, locks, places, extra_columns, most)
 if repeated then return repeated end
@@ -103,7 +105,7 @@ local how = { now_ms = now_ms, hook = task.hook == '1', has_hook = has_hook, nod
   keep = { completed = task.keepCompleted, failed = task.keepFailed, cancelled = task.keepCancelled } }
 
 -- Reads what is there, checks the types of all keys that it may write, and decides. Nothing is written yet.
-local columns, terminal_places, is_plain = look_around(places)
+local columns, terminal_places, is_plain, has_early = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since, has_outcomes = #due > 0 and enqueued_at or one_of(columns, enqueued_at), one_of(columns, outcome)
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
@@ -114,8 +116,7 @@ places.columns = { payload, unpack(columns) }
 local out, fields = read_outcomes(15, reported, locks, cancels, worker), {}
 local none_early = begin_none_early(out, room, meta)
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, enqueued_at }, {}) end
-local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
-if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
+if room or moves_marks(out) then redis.call('HLEN', claimed) end
 -- Checks the types: a job that expires before it begins waits for its hook too.
 if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) end
 -- Writes from here on. The heads of the lists are read later: due jobs may be among them, and tombstones must not be.
@@ -130,13 +131,13 @@ local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, now_ms, most)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
-tallied.broken_off = #begun_among(out.requeue, claimed)
+tallied.broken_off = #begun_among(out.requeue, claimed, has_early and early)
 
 -- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', active, '', unpack(out.all))
 pop_jobs(found, places, how, fields, since, expires_at, expires)
 if known then count_tombstones(tombstones, meta, found.known_tombstones, -1) end
-if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and candidates) end
+if #out.all > 0 then let_go(out, places, has_early, has_candidates) end
 record_outcomes(out, places, how, fields)
 local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
   + #found.expired + #found.without_payload + #found.ids + hooks.told
@@ -144,7 +145,7 @@ local fence, total = next_fence(task.fence, now), (tonumber(task.events) or 0) +
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
 local news = news_of_ends(tallied, task, out, found, how)
 if #ids > 0 then
-  hold_jobs(held, worker, fence, active, locks, claimed, fields)
+  hold_jobs(held, worker, fence, places, fields)
   ask_interval(meta, task.interval, task.ask, ask, worker)
   news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end

@@ -1,6 +1,6 @@
--- Does what settle does, at about half the cost, in a plain task: each job has completed or begins with a slot.
+-- Does what settle does, at about half the cost, in a plain task: for jobs that have completed, begin, or are claimed.
 -- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
--- Uses     now events wake filled lock enter plain
+-- Uses     now events wake filled lock enter early plain
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    as in settle
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -33,46 +33,55 @@
 -- KEYS[30] progress      (hash)    column
 -- KEYS[31] outcome       (hash)    must be empty
 -- KEYS[32] tombstones    (hash)    must be empty
+-- KEYS[33] claimed       (hash)    id -> fence of a held job that has not begun
+-- KEYS[34] early         (hash)    id -> fence of a held job that began before it had a slot
 -- ARGV[1]  call          (number of this call in its sequence)
 -- ARGV[2]  before        (number of the call before, and a line feed)
 -- ARGV[3]  sequence      (field of `replies`)
 -- ARGV[4]  worker        (id)
 -- ARGV[5]  ask           (the worker's interval, ms)
--- ARGV[6]  want          (jobs to claim, at most 200; all of them begin, each with a slot)
--- ARGV[7]  completed     (number of completed jobs, at most 500)
--- ARGV[8]  ran           (the run time of each, us, as words)
--- ARGV[9]  reports       (ids, then tokens of the completed jobs; then pairs position, value)
--- Returns  {'settled', first fence, ids as words, payloads, ms to the next due job ('' without one)}
+-- ARGV[6]  want          (jobs to claim, at most 200)
+-- ARGV[7]  begin         (words: how many of them begin, how many of those have a slot; how many jobs that were claimed
+--                         before begin, how many of those have a slot. '': all of them, each with a slot; none before)
+-- ARGV[8]  completed     (number of completed jobs, at most 500)
+-- ARGV[9]  ran           (the run time of each, us, as words)
+-- ARGV[10] reports       (ids of the completed jobs, and of those that begin; the token of each; then pairs position,
+--                         value of completed jobs)
+-- Returns  {'settled', first fence, ids as words, payloads, ms to the next due job ('' without one), how many of the
+--          ids begin, omitted if all do}
 -- Returns  {'full'}: the caller must call settle, under the same number; nothing is written
--- Emits    completed, started
+-- Emits    completed, started, claimed
 -- Refuses  WRONGTYPE before the first write
-local worker, want, done, full = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), { 'full' }
+local worker, want, done, full = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[8]), { 'full' }
+local begin, slots, begins, begin_slots = plan_of(ARGV[7], want, claimed)
+local is_early, known = begin > slots or begins > begin_slots, done + begins
 -- Only the call after the recorded one: settle has the answer to a repeated call.
 local record = redis.call('HGET', replies, ARGV[3])
 if not record or string.sub(record, 1, #ARGV[2]) ~= ARGV[2] then return full end
 local others = redis.call('EXISTS', candidates, delayed, failed, cancelled, result, errors, attempt, enqueued_at,
   cancelling, wait_high, wait_low, stalled_count, options, dispatched_at, max_count, priority, snoozes, recovery,
-  expires_at, checkpoint, progress, outcome, tombstones)
+  expires_at, checkpoint, progress, outcome, tombstones, early)
 local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off =
   unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
     'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
 if not declared or hook == '1' or nodes or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
 if done > 0 and ((failing or '0') ~= '0' or (broken_off or '0') ~= '0') then return full end
+if is_early and not allows_early(meta) then return full end
 local now, now_ms = now_us()
 local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
 -- One more than wanted, to know whether entries remain.
-local left = #heads > want
-if left then heads[#heads] = nil end
+local left = #heads > want and table.remove(heads)
 if #heads * (tonumber(largest) or LARGE + 1) > LARGE then return full end
 
-local ids, jobs = { unpack(ARGV, 9, 8 + done) }, { unpack(ARGV, 9, 8 + done) }
-for at = 1, #heads do jobs[done + at] = heads[at] end
--- The locks of both: those of the completed jobs must be the worker's, the heads must have none.
+local ids, jobs = { unpack(ARGV, 10, 9 + done) }, { unpack(ARGV, 10, 9 + known) }
+for at = 1, #heads do jobs[known + at] = heads[at] end
+-- The locks of all: those of reported jobs must be the worker's, and the heads must have none.
 local tokens = #jobs > 0 and redis.call('HMGET', locks, unpack(jobs)) or {}
-for at = 1, done do
-  if tokens[at] ~= ARGV[8 + done + at] then return full end
+for at = 1, known do
+  if tokens[at] ~= ARGV[9 + known + at] then return full end
 end
-local payloads, scores, seen = {}, {}, {}
+-- `columns`: those that hold something.
+local payloads, scores, seen, columns, has_early = {}, {}, {}, {}, false
 if #heads > 0 then
   payloads, scores = redis.call('HMGET', payload, unpack(heads)), redis.call('ZMSCORE', completed, unpack(heads))
 else
@@ -82,54 +91,51 @@ else
 end
 for at = 1, #heads do
   local id = heads[at]
-  if tokens[done + at] or not payloads[at] or scores[at] or seen[id] then return full end
+  if tokens[known + at] or not payloads[at] or scores[at] or seen[id] then return full end
   seen[id] = true
 end
--- The columns that hold something.
-local columns = {}
 if others > 0 then
   if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
   columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
     dispatched_at, max_count, priority, snoozes, recovery, expires_at)
-  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns,
-    { attempt, options, stalled_count, dispatched_at, snoozes, recovery, expires_at }, heads, want > 0, now_ms)
+  has_early = redis.call('HLEN', early) > 0
+  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count,
+    dispatched_at, snoozes, recovery, expires_at, is_early and max_count }, { unpack(jobs, done + 1) },
+    want > 0 and now_ms)
   if next_due == false then return full end
 end
 
--- Writes from here on, in the order of settle.
+-- Writes from here on. A shrinking command first, as in settle.
 redis.call('SREM', active, '', unpack(ids))
 local fields, news, given, time = {}, {}, table.concat(heads, ' '), string.format('%d', now_ms)
-if #heads > 0 then
-  redis.call('LTRIM', wait, #heads, '-1')
-  if one_of(columns, enqueued_at) then redis.call('HDEL', enqueued_at, unpack(heads)) end
-end
 if done > 0 then
   if others > 0 then redis.call('SREM', candidates, unpack(ids)) end
   redis.call('HDEL', locks, unpack(ids))
-  if keeps ~= '0' then
-    keep_completed(completed, result, ids, time, 9 + 2 * done)
-    if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
-  else
-    redis.call('HDEL', payload, unpack(ids))
-    for _, column in ipairs(columns) do redis.call('HDEL', column, unpack(ids)) end
-  end
-  add_words(fields, 'ran', { ARGV[8] })
+  if has_early then redis.call('HDEL', early, unpack(ids)) end
+  end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, 10 + 2 * known)
+  add_words(fields, 'ran', { ARGV[9] })
   add_words(fields, 'completed', ids)
   news = { 'out', string.format('%d', (tonumber(out) or 0) + done), 'lastCompletedAt', time }
 end
-local fence, count = next_fence(last, now), done + #heads
+if begins > 0 then begin_claimed(claimed, early, jobs, done, known, begin_slots, #worker) end
+local fence, count, begun = next_fence(last, now), known + #heads, math.min(begin, #heads)
 local first = string.format('%d', fence)
 if #heads > 0 then
+  redis.call('LTRIM', wait, #heads, '-1')
+  if one_of(columns, enqueued_at) then redis.call('HDEL', enqueued_at, unpack(heads)) end
   redis.call('SADD', active, unpack(heads))
   lock_jobs(locks, worker, fence, heads)
+  if slots < #heads then mark_ahead(early, claimed, heads, slots, begun, fence, fields) end
   news[#news + 1], news[#news + 2] = 'fence', #heads == 1 and first or string.format('%d', fence + #heads - 1)
-  add_words(fields, 'started', { given })
 end
+local is_given = begun > 0 and begins + #heads == begun
+add_words(fields, 'started', is_given and { given } or { unpack(jobs, done + 1, known + begun) })
 local tells = count > 0 and event_mode ~= 'off'
 total = string.format('%d', (tonumber(total) or 0) + count)
 if tells then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
-redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. #heads .. '\n' .. given)
+redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. begun .. '\n' .. given)
 if tells then append_entry(events, meta, 'events', total, count, worker, fields) end
 ring_or_rest(wake, left, want > 0)
-return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }
+return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '',
+  begun < #heads and begun or nil }

@@ -8,6 +8,7 @@
 --   stalledCount is not a number    failed, code corrupt                       failed
 --   a cancel is pending             stall counted, to cancelled                cancelled
 --   claimed, and has not begun      front of its own list                      requeued
+--   began early, no crash before    front of its own list                      requeued
 --   task is OnCrash::Fail           stall counted, failed, worker_crashed      failed
 --   task is OnCrash::Retry:         stall and attempt counted, and
 --     max_count of its own passed     failed, worker_crashed                   failed
@@ -15,8 +16,8 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events dropped wake types filled terminal columns nodes enter finish end_event failure since
--- Uses     back_to_wait count object backoff stored_outcomes grace parked may fields resolve
+-- Uses     now failing events emit dropped wake types filled terminal columns nodes enter finish end_event failure
+-- Uses     since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -52,6 +53,7 @@
 -- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[34] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- KEYS[35] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
+-- KEYS[36] early         (hash)    id -> fence of a held job that began before it had a slot
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 for a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched; '' for a person, whose ids are those of parked jobs)

@@ -1,5 +1,5 @@
 -- Removes the oldest jobs of a terminal set, with every column, past the age or the count that the task declares.
--- Uses     now events types columns may
+-- Uses     now events emit types columns may
 -- KEYS[1]  place         (zset)    ids by finish time, ms
 -- KEYS[2]  meta          (hash)    options and event total
 -- KEYS[3]  events        (stream)  one entry

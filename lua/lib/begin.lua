@@ -1,13 +1,19 @@
 -- A job that is claimed ahead waits in its worker. It is held, and `claimed` has its fence until it begins. A field
 -- with another fence than the lock means nothing.
+--
+-- A job may begin early, before it has a slot. Redis does not learn when its handler starts. So `early` has its fence,
+-- until the job is let go or has not begun after all: if its worker crashes, the handler may not have run.
 
--- A crash counts a stall for every job that began, even if its handler never ran. So no job may begin without a slot if
--- max_count is 0, OnCrash is not recover, or heartbeats are manual. Then jobs claimed now wait, and jobs claimed before
--- are requeued and taken back from their worker. Returns 2 in that case, else 0.
+-- Whether jobs begin, or leave that may not have begun.
+local function moves_marks(out)
+  return #out.begins + #out.unstart + #out.requeue + #out.cancelled + #out.drop > 0
+end
+
+-- If no job of the task may begin without a slot, jobs claimed now wait, and jobs claimed before are requeued and taken
+-- back from their worker. Returns 2 in that case, else 0.
 local function begin_none_early(out, room, meta)
   if out.early == 0 and not (room and room.begin > room.with_slot) then return 0 end
-  local max, mode, heartbeat = unpack(redis.call('HMGET', meta, 'maxCount', 'onCrash', 'heartbeat'))
-  if (tonumber(max) or 1) > 0 and (mode or 'recover') == 'recover' and heartbeat ~= 'manual' then return 0 end
+  if allows_early(meta) then return 0 end
   if room then room.begin = math.min(room.begin, room.with_slot) end
   for at = #out.begins - out.early + 1, #out.begins do
     local id, fence = out.begins[at], out.begin_fences[at]
@@ -18,19 +24,22 @@ local function begin_none_early(out, room, meta)
     table.remove(out.begins)
     table.remove(out.begin_fences)
   end
+  out.early = 0
   return 2
 end
 
 -- Decides which jobs begin in this call, without writing. Jobs claimed before begin, unless the task is paused; expired
 -- ones fail and are taken back. Jobs claimed now begin in order, up to `room`: `found.begin`. A job that allows no
--- stall, has stalled, or may expire begins only with a slot. Returns the ids and extras of all that begin.
+-- stall, was held by a worker that crashed, or may expire begins only with a slot. Returns the ids and extras of all
+-- that begin.
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
-  local ids, begins = found.ids, {}
+  local ids, begins, early = found.ids, {}, out.begun_early
   found.begin = room and math.min(room.begin, #ids) or #ids
+  found.with_slot = room and room.with_slot or #ids
   if room and room.with_slot < found.begin then
     local bounds, stalled = {}, {}
     if one_of(columns, max_count) then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end
-    for _, extra in ipairs(found.extras) do stalled[extra[1]] = extra[3] ~= '0' end
+    for _, extra in ipairs(found.extras) do stalled[extra[1]] = extra[3] ~= '0' or has_crashed(extra[7]) end
     for at = room.with_slot + 1, found.begin do
       if bounds[at] == '0' or stalled[at] or found.until_ms[at] then
         found.begin = at - 1
@@ -52,6 +61,7 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
       found.expired[#found.expired + 1], out.expired = id, out.expired + 1
     elseif not paused then
       begins[#begins + 1] = id
+      if at > #out.begins - out.early then early[#early + 1], early[#early + 2] = id, out.begin_fences[at] end
     end
     if until_ms[at] and (expired or not paused) then found.timed[#found.timed + 1] = id end
   end

@@ -193,21 +193,14 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   fail(found.expired, 'expired', NOT_IN_TIME)
 end
 
--- Locks the claimed jobs, and marks those that do not begin.
-local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
-  local ids, ahead = found.ids, {}
-  -- One long value first, as in lock_jobs.
-  local marks = #ids - found.begin > 16 and { ids[#ids], string.rep('-', 65) } or {}
-  redis.call('SADD', active, unpack(ids))
-  lock_jobs(locks, worker, fence, ids)
-  for at = found.begin + 1, #ids do
-    ahead[#ahead + 1] = ids[at]
-    marks[#marks + 1], marks[#marks + 2] = ids[at], string.format('%d', fence + at - 1)
-  end
-  if #ahead > 0 then
-    redis.call('HSET', claimed, unpack(marks))
-    add_words(fields, 'claimed', ahead)
-  end
+-- Locks the claimed jobs, and marks those that begin without a slot or do not begin.
+local function hold_jobs(found, worker, fence, places, fields)
+  local ids = found.ids
+  redis.call('SADD', places.active, unpack(ids))
+  lock_jobs(places.locks, worker, fence, ids)
+  mark_jobs(places.early, ids, found.with_slot, found.begin, fence)
+  mark_jobs(places.claimed, ids, found.begin, #ids, fence)
+  if found.begin < #ids then add_words(fields, 'claimed', { unpack(ids, found.begin + 1) }) end
 end
 
 -- Adds the event `started`, and `restarted` (id, failed runs, stalls) for jobs that ran or were delayed before. The

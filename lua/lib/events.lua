@@ -19,9 +19,3 @@ local function append_entry(stream, meta, kind, total, count, worker, fields)
     redis.pcall('HSET', meta, kind .. 'Mark', id)
   end
 end
-
--- Counts the events and appends their entry.
-local function emit_event(stream, meta, kind, count, worker, fields)
-  local total = redis.pcall('HINCRBY', meta, kind, count)
-  if type(total) == 'number' then append_entry(stream, meta, kind, total, count, worker, fields) end
-end

@@ -137,7 +137,8 @@ end
 local function lead_with(hooks, found)
   local count = #hooks.ids
   if count == 0 then return found end
-  local all = { ids = hooks.ids, payloads = hooks.payloads, extras = hooks.extras, begin = found.begin + count }
+  local all = { ids = hooks.ids, payloads = hooks.payloads, extras = hooks.extras, begin = found.begin + count,
+    with_slot = found.with_slot + count }
   for at, id in ipairs(found.ids) do all.ids[count + at], all.payloads[count + at] = id, found.payloads[at] end
   for _, extra in ipairs(found.extras) do
     all.extras[#all.extras + 1] = { extra[1] + count, unpack(extra, 2) }

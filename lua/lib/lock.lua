@@ -24,3 +24,13 @@ local function lock_jobs(locks, worker, fence, ids)
   end
   redis.call('HSET', locks, unpack(tokens))
 end
+
+-- Writes the fences of the jobs after position `first`, up to `last`, into a hash. `fence` is that of position 1.
+local function mark_jobs(key, ids, first, last, fence)
+  -- One long value first, as in lock_jobs.
+  local marks = last - first > 16 and { ids[last], string.rep('-', 65) } or {}
+  for at = first + 1, last do
+    marks[#marks + 1], marks[#marks + 2] = ids[at], string.format('%d', fence + at - 1)
+  end
+  if #marks > 0 then redis.call('HSET', key, unpack(marks)) end
+end

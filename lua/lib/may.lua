@@ -42,7 +42,7 @@ end
 -- Checks the commands that run when held jobs are taken from their workers.
 local function must_be_allowed_to_move(places)
   must_be_allowed_all('SREM', { places.active, places.candidates })
-  must_be_allowed_all('HDEL', { places.locks, places.cancelling, places.claimed })
+  must_be_allowed_all('HDEL', { places.locks, places.cancelling, places.claimed, places.early })
   must_be_allowed_all('HDEL EXISTS', places.columns)
   must_be_allowed_all('HINCRBY', { places.stalled_count, places.meta })
   must_be_allowed_all('HSET', { places.errors, places.attempt, places.enqueued_at, places.recovery, places.outcome,

@@ -1,31 +1,65 @@
 -- The parts of settle_plain for a task that has other jobs too: delayed ones, or some with columns of their own.
 
--- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due, or a
--- head of the list has ended or has one of the columns that a run needs. `columns` are those that hold something.
-local function due_beside(candidates, delayed, ended, columns, of_runs, heads, wants, now_ms)
+-- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
+-- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
+-- `columns` are those that hold something.
+local function due_beside(candidates, delayed, ended, columns, of_runs, starting, until_ms)
   redis.call('SCARD', candidates)
   local next_due = tonumber(redis.call('ZRANGE', delayed, '0', '0', 'WITHSCORES')[2])
-  if wants and next_due and next_due <= now_ms then return false end
-  if #heads == 0 then return next_due end
+  if until_ms and next_due and next_due <= until_ms then return false end
+  if #starting == 0 then return next_due end
   local found = {}
-  for _, set in ipairs(ended) do found[#found + 1] = redis.call('ZMSCORE', set, unpack(heads)) end
+  for _, set in ipairs(ended) do found[#found + 1] = redis.call('ZMSCORE', set, unpack(starting)) end
   for _, column in ipairs(of_runs) do
-    if one_of(columns, column) then found[#found + 1] = redis.call('HMGET', column, unpack(heads)) end
+    if one_of(columns, column) then found[#found + 1] = redis.call('HMGET', column, unpack(starting)) end
   end
   for _, values in ipairs(found) do
-    for at = 1, #heads do
+    for at = 1, #starting do
       if values[at] then return false end
     end
   end
   return next_due
 end
 
--- Puts completed jobs into their set. `pairs_at` is where pairs of position and value begin in ARGV.
-local function keep_completed(completed, result, ids, time, pairs_at)
+-- Puts completed jobs into their set, or removes them (`keeps` is '0'). Pairs of position and value begin in ARGV at
+-- `pairs_at`.
+local function end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, pairs_at)
+  if keeps == '0' then
+    redis.call('HDEL', payload, unpack(ids))
+    for _, column in ipairs(columns) do redis.call('HDEL', column, unpack(ids)) end
+    return
+  end
+  if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
   local values = {}
   for at = pairs_at, #ARGV, 2 do
     values[#values + 1], values[#values + 2] = ids[tonumber(ARGV[at])], ARGV[at + 1]
   end
   if #values > 0 then redis.call('HSET', result, unpack(values)) end
   add_all(completed, time, ids)
+end
+
+-- How many claimed jobs begin, and how many of those have a slot; the same for jobs that were claimed before.
+local function plan_of(words, want, claimed)
+  if words == '' then return want, want, 0, 0 end
+  redis.call('HLEN', claimed)
+  local begin, slots, begins, begin_slots = string.match(words, '(%d+) (%d+) (%d+) (%d+)')
+  return tonumber(begin), tonumber(slots), tonumber(begins), tonumber(begin_slots)
+end
+
+-- Begins jobs that were claimed before: positions `done` + 1 to `known`, of which the first `slots` have a slot. Their
+-- tokens are in ARGV, and the fence follows the worker.
+local function begin_claimed(claimed, early, jobs, done, known, slots, worker_length)
+  redis.call('HDEL', claimed, unpack(jobs, done + 1, known))
+  local marks = {}
+  for at = done + slots + 1, known do
+    marks[#marks + 1], marks[#marks + 2] = jobs[at], string.sub(ARGV[9 + known + at], worker_length + 2)
+  end
+  if #marks > 0 then redis.call('HSET', early, unpack(marks)) end
+end
+
+-- Marks claimed jobs without a slot: those that begin (up to position `begin`), and those that do not begin yet.
+local function mark_ahead(early, claimed, heads, slots, begin, fence, fields)
+  mark_jobs(early, heads, slots, begin, fence)
+  mark_jobs(claimed, heads, begin, #heads, fence)
+  add_words(fields, 'claimed', { unpack(heads, begin + 1) })
 end

@@ -19,7 +19,8 @@ end
 local function read_outcomes(at, count, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = count.ran, cancelled = {}, reasons = {},
-    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0 }
+    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0,
+    begun_early = {} }
   local completed_count, begin_count = count.completed, count.begins
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
@@ -108,23 +109,26 @@ local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields
   add_words(fields, name, words)
 end
 
--- Returns those of the requeued jobs that had begun.
-local function begun_among(group, claimed)
+-- Returns those of the requeued jobs that had begun for certain. `early` is given if it holds anything.
+local function begun_among(group, claimed, early)
   if #group == 0 then return {} end
   local ids, begun = ids_of(group), {}
+  local doubts = early and redis.call('HMGET', early, unpack(ids)) or {}
   for place, mark in ipairs(redis.call('HMGET', claimed, unpack(ids))) do
-    if not mark then begun[#begun + 1] = ids[place] end
+    if not (mark or doubts[place]) then begun[#begun + 1] = ids[place] end
   end
   return begun
 end
 
--- Releases the jobs of these outcomes. `candidates` is given if it holds anything. A job that completed, failed or was
--- delayed has begun, so it is not in `claimed`.
-local function let_go(out, locks, cancelling, claimed, candidates)
-  if candidates then redis.call('SREM', candidates, unpack(out.all)) end
-  redis.call('HDEL', locks, unpack(out.all))
-  if #out.requeue + #out.cancelled + #out.taken + #out.drop > 0 then redis.call('HDEL', claimed, unpack(out.all)) end
-  if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
+-- Releases the jobs of these outcomes. A job that completed, failed or was delayed has begun: it is not in `claimed`.
+local function let_go(out, places, has_early, has_candidates)
+  if has_candidates then redis.call('SREM', places.candidates, unpack(out.all)) end
+  redis.call('HDEL', places.locks, unpack(out.all))
+  if #out.requeue + #out.cancelled + #out.taken + #out.drop > 0 then
+    redis.call('HDEL', places.claimed, unpack(out.all))
+  end
+  if has_early then redis.call('HDEL', places.early, unpack(out.all)) end
+  if #out.cancelled > 0 then redis.call('HDEL', places.cancelling, unpack(out.cancelled)) end
 end
 
 -- Writes how jobs ended, and the words of their events.
@@ -164,11 +168,13 @@ end
 -- Writes the outcomes, group by group, and the words of their events.
 local function record_outcomes(out, places, how, fields)
   if #out.begins > 0 then redis.call('HDEL', places.claimed, unpack(out.begins)) end
+  if #out.begun_early > 0 then redis.call('HSET', places.early, unpack(out.begun_early)) end
   if #out.unstart > 0 then
     local ids, marks = ids_of(out.unstart), {}
     for index, outcome in ipairs(out.unstart) do
       marks[2 * index - 1], marks[2 * index] = outcome.id, outcome.fence
     end
+    redis.call('HDEL', places.early, unpack(ids))
     redis.call('HSET', places.claimed, unpack(marks))
     add_words(fields, 'claimed', ids)
   end

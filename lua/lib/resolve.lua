@@ -45,14 +45,16 @@ local function decide(ids, places, terminal_places, how)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
-    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, parked = {}, marks = {},
+    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, parked = {}, marks = {}, kept = {},
     failed_runs = 0, began_to_fail = 0, broken_off = 0 }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
     read(places.max_count)
   local any_claimed = redis.call('HLEN', places.claimed) > 0
-  local claimed, recovered = any_claimed and read(places.claimed) or {}, any_claimed and read(places.recovery)
+  local any_early = redis.call('HLEN', places.early) > 0
+  local claimed, early = any_claimed and read(places.claimed) or {}, any_early and read(places.early) or {}
+  local recovered = (any_claimed or any_early) and read(places.recovery) or {}
   local stored = redis.call('HLEN', places.outcome) > 0 and read(places.outcome) or {}
   local retries = crash.mode == 'retry' and verdict == 'auto'
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
@@ -122,7 +124,7 @@ local function decide(ids, places, terminal_places, how)
     local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
     local phase = phase_of(fence, claimed[index], stored[index])
     local may_wait = how.grace and fence and (stored[index] or count and not reasons[index]) and not terminal[index]
-    local is_left_out = false
+    local is_left_out, begins_early = false, fence and early[index] == fence
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
@@ -140,6 +142,13 @@ local function decide(ids, places, terminal_places, how)
       add(found.requeued, nil, id)
       found.holders[id] = holder
       found.times[id] = 1 + (tonumber(string.match(recovered[index] or '', '^requeued %S+ %d+ (%d+)$')) or 0)
+      -- An uncounted crash is remembered.
+      found.kept[id] = count == 0 and has_crashed(recovered[index]) and recovered[index] or nil
+    elseif begins_early and not (reasons[index] or verdict == 'fail' or has_crashed(recovered[index])) then
+      -- Its handler may not have run. The recovery remembers this, so the next crash counts.
+      action = 'requeued'
+      add(found.recovered, nil, id)
+      found.holders[id] = holder
     else
       if verdict ~= 'spare' then found.counted[#found.counted + 1], count = id, count + 1 end
       local silence = string.format(how.said, holder)
@@ -185,7 +194,7 @@ local function note_recovery(recovery, ids, found, how)
   for index, id in ipairs(ids) do
     local times, tail = found.times[id], string.format(' %s %d', found.holders[id], how.now_ms)
     values[2 * index - 1] = id
-    values[2 * index] = times and 'requeued' .. tail .. ' ' .. times or how.reason .. tail
+    values[2 * index] = found.kept[id] or times and 'requeued' .. tail .. ' ' .. times or how.reason .. tail
   end
   if #values > 0 then redis.call('HSET', recovery, unpack(values)) end
 end
@@ -200,6 +209,7 @@ local function resolve(ids, found, places, how)
     redis.call('HDEL', places.locks, unpack(ids))
     redis.call('HDEL', places.cancelling, unpack(ids))
     redis.call('HDEL', places.claimed, unpack(ids))
+    redis.call('HDEL', places.early, unpack(ids))
   end
   for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
   count_failing(places.meta, how.now_ms, found.failed_runs, found.began_to_fail, found.broken_off)

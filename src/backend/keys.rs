@@ -41,6 +41,7 @@ keys! {
     Candidates set "candidates",
     Locks hash "locks",
     Claimed hash "claimed",
+    Early hash "early",
     Parked hash "parked",
     Cancelling hash "cancelling",
     Completed zset "completed",

@@ -131,18 +131,6 @@ pub(super) fn add_reports(call: &mut Invocation, reports: &[Report]) {
     call.args(others.map(|(report, words)| (report.id.as_str(), report.fence, words)));
 }
 
-/// Adds the arguments of `lua/settle_plain.lua` from `completed` on, for reports of completed jobs.
-pub(super) fn add_completed(call: &mut Invocation, worker: &str, reports: &[Report]) {
-    let ran: Vec<String> = reports.iter().map(|report| report.ran.as_micros().to_string()).collect();
-    call.arg(reports.len()).arg(ran.join(" "));
-    call.args(reports.iter().map(|report| report.id.as_str()));
-    call.args(reports.iter().map(|report| format!("{worker}:{}", report.fence)));
-    call.args((1..).zip(reports).filter_map(|(at, report): (usize, _)| match &report.outcome {
-        Disposition::Completed(Some(value)) => Some((at, value)),
-        _ => None,
-    }));
-}
-
 /// The kind, attempt, detail and error of an outcome; `None` for jobs that completed or begin.
 fn words_of_outcome(report: &Report) -> Option<(&'static str, String, String, String)> {
     Some(match &report.outcome {

@@ -29,7 +29,7 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin book claim columns count counts dropped end_event enter events failing failure
+    around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter events failing failure
     faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace held hooks interval known
     largest lock may named nodes now object page parked place plain renew replay reported_outcomes resolve schedules shrink_first
     since spare states stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake

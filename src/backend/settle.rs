@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
 use super::reply::{PlainCall, Reply, Text};
-use super::report::{Disposition, Report, add_completed, add_reports};
+use super::report::{Disposition, Report, add_reports};
 use super::scripts::{self, Invocation};
 use crate::error::Result;
 use crate::job::id::JobId;
@@ -138,13 +138,14 @@ pub(crate) struct SettleCall<'a> {
 }
 
 impl SettleCall<'_> {
-    /// Whether `settle_plain` may answer: each job has completed, or begins with a slot.
+    /// Whether `settle_plain` may answer.
     fn is_plain(&self) -> bool {
-        let Want { jobs, begin, with_slot, hooks, narrow } = self.want;
+        let Want { jobs, hooks, narrow, .. } = self.want;
         // It answers only a call after another one.
         let has_work = self.number > 1 && (jobs > 0 || !self.reports.is_empty());
-        let is_usual = jobs == begin && jobs == with_slot && !hooks && !narrow;
-        has_work && is_usual && self.reports.iter().all(|report| matches!(report.outcome, Disposition::Completed(_)))
+        let is_usual =
+            |report: &Report| matches!(report.outcome, Disposition::Completed(_) | Disposition::Begin { .. });
+        has_work && !hooks && !narrow && self.reports.iter().all(is_usual)
     }
 }
 
@@ -206,29 +207,52 @@ pub(crate) async fn settle(
     }
 }
 
-/// The same for completed jobs and for jobs that begin with a slot. `None` if the call needs `settle`; then nothing was done.
+/// The same for jobs that have completed, begin, or are claimed. `None` if the call needs `settle`; then nothing was done.
 async fn settle_plain(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    SettleCall { worker, sequence, number, ask, want: Want { jobs, .. }, reports }: SettleCall<'_>,
+    SettleCall { worker, sequence, number, ask, want, reports }: SettleCall<'_>,
 ) -> Result<Option<Settled>> {
     let mut call = scripts::SETTLE_PLAIN.on(keys);
     call.arg(number).arg(format!("{}\n", number - 1)).arg(format!("{worker}{}", SEQUENCES[sequence])).arg(worker);
-    call.arg(to_ms(ask)).arg(jobs);
-    add_completed(&mut call, worker, reports);
+    call.arg(to_ms(ask)).arg(want.jobs);
+    add_plain_reports(&mut call, worker, want, reports);
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "full" => Ok(None),
         "settled" => {
             let first_fence: u64 = reply.next()?;
             let Text(ids) = reply.next()?;
-            let claimed = claimed_jobs(&ids, reply.next()?, first_fence, jobs);
+            let mut claimed = claimed_jobs(&ids, reply.next()?, first_fence);
             let next_due: String = reply.next()?;
+            let begun = reply.next::<Option<usize>>()?.unwrap_or(usize::MAX);
+            claimed.iter_mut().skip(begun).for_each(|job| job.begins = false);
             let next_due = next_due.parse().ok().map(Duration::from_millis);
             Ok(Some(Settled { claimed, next_due, ..Settled::default() }))
         }
         other => Err(reply.unexpected(other)),
     }
+}
+
+/// Adds the arguments of `lua/settle_plain.lua` from `begin` on, for jobs that completed or begin.
+fn add_plain_reports(call: &mut Invocation, worker: &str, want: Want, reports: &[Report]) {
+    let (begins, completed): (Vec<&Report>, Vec<&Report>) =
+        reports.iter().partition(|report| matches!(report.outcome, Disposition::Begin { .. }));
+    if want.jobs == want.with_slot && begins.is_empty() {
+        call.arg("");
+    } else {
+        let slots =
+            begins.iter().filter(|report| matches!(report.outcome, Disposition::Begin { early: false })).count();
+        call.arg(format!("{} {} {} {slots}", want.begin, want.with_slot, begins.len()));
+    }
+    let ran: Vec<String> = completed.iter().map(|report| report.ran.as_micros().to_string()).collect();
+    call.arg(completed.len()).arg(ran.join(" "));
+    let all = || completed.iter().chain(&begins);
+    call.args(all().map(|report| report.id.as_str())).args(all().map(|report| format!("{worker}:{}", report.fence)));
+    call.args((1..).zip(&completed).filter_map(|(at, report): (usize, _)| match &report.outcome {
+        Disposition::Completed(Some(value)) => Some((at, value)),
+        _ => None,
+    }));
 }
 
 fn settled(mut reply: Reply) -> Result<Settled> {
@@ -244,7 +268,8 @@ fn settled(mut reply: Reply) -> Result<Settled> {
     let more = reply.next::<Option<u8>>()?.unwrap_or(0);
     let (hooks_left, none_early) = (more & 1 > 0, more & 2 > 0);
     let lost_payloads = reply.texts()?.into_iter().map(JobId::from_wire).collect();
-    let mut claimed = claimed_jobs(&ids, payloads, first_fence, begin);
+    let mut claimed = claimed_jobs(&ids, payloads, first_fence);
+    claimed.iter_mut().skip(begin).for_each(|job| job.begins = false);
     for row in extras {
         add_extras(&mut claimed, row);
     }
@@ -254,12 +279,13 @@ fn settled(mut reply: Reply) -> Result<Settled> {
     Ok(Settled { lost, taken, claimed, is_paused, hooks_left, none_early, next_due, lost_payloads })
 }
 
-fn claimed_jobs(ids: &str, payloads: Vec<redis::Value>, first_fence: u64, begin: usize) -> Vec<Claimed> {
-    let jobs = ids.split_ascii_whitespace().zip(payloads).zip(first_fence..).enumerate();
-    jobs.map(|(at, ((id, payload), fence))| claimed_job(id, payload, fence, at < begin)).collect()
+/// These jobs, as if all of them began.
+fn claimed_jobs(ids: &str, payloads: Vec<redis::Value>, first_fence: u64) -> Vec<Claimed> {
+    let jobs = ids.split_ascii_whitespace().zip(payloads).zip(first_fence..);
+    jobs.map(|((id, payload), fence)| claimed_job(id, payload, fence)).collect()
 }
 
-fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Claimed {
+fn claimed_job(id: &str, payload: redis::Value, fence: u64) -> Claimed {
     Claimed {
         id: JobId::from_wire(id),
         fence,
@@ -274,7 +300,7 @@ fn claimed_job(id: &str, payload: redis::Value, fence: u64, begins: bool) -> Cla
         dispatched_at_ms: None,
         snoozes: Snoozes::default(),
         recovery: None,
-        begins,
+        begins: true,
         expires: false,
         outcome: None,
     }

@@ -46,8 +46,8 @@ options! {
     /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
     /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// It makes short jobs much faster at a small concurrency, at a price. No other worker gets a claimed job, and a crash counts a stall
-    /// for each job that was started ahead. See [performance](crate::guide::performance). Do not use it if handlers wait for jobs that the
+    /// It makes short jobs much faster at a small concurrency, at a price. No other worker gets a claimed job, and the first crash of a
+    /// job that was started ahead counts no stall. See [performance](crate::guide::performance). Do not use it if handlers wait for jobs that the
     /// same worker may claim. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at
     /// once.
     pub fn prefetch(mut self, jobs: usize);

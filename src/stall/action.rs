@@ -31,8 +31,8 @@ pub enum StallAction {
     Recovered,
     /// The stall counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
     Retrying,
-    /// It was claimed ahead and had not begun: it returned to the front of its list, with no stall counted. Or its
-    /// handler had ended, and the hook of its task runs again.
+    /// It returned to the front of its list, with no stall counted: it was claimed ahead and had not begun, or it began early
+    /// and its handler may not have run. Or its handler had ended, and the hook of its task runs again.
     Requeued,
 }
 

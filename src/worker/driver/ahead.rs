@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::Claimed;
 use crate::runtime::held_jobs::HeldJob;
+use crate::stall::action::StallReason;
 use crate::worker::runner::Own;
 
 /// The most bytes of waiting payloads, per task.
@@ -23,10 +24,11 @@ pub(super) struct NotBegun {
 }
 
 impl NotBegun {
-    /// Whether it may begin early. If the worker crashes, a job that has begun gets a stall, which must not end it. So a job that
-    /// has stalled before does not begin early. A job that may expire begins only when it can run.
+    /// Whether it may begin early. If the worker then crashes, Redis puts the job back without a stall, but only once. So a job
+    /// whose worker crashed before does not begin early. A job that may expire begins only when it can run.
     fn may_begin_early(&self) -> bool {
-        self.own.options.max_count > 0 && self.job.stalled_count == 0 && !self.job.expires
+        let has_crashed = self.job.recovery.as_ref().is_some_and(|last| last.reason != StallReason::Requeued);
+        self.own.options.max_count > 0 && self.job.stalled_count == 0 && !has_crashed && !self.job.expires
     }
 }
 

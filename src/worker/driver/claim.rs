@@ -81,8 +81,9 @@ impl Driver {
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
     }
 
-    /// How many jobs may begin early, in addition to these slots. A crash counts a stall for each job that has begun. So no job begins
-    /// early unless pending outcomes show that it will run soon, and both our options and those of the newest worker allow a stall.
+    /// How many jobs may begin early, in addition to these slots. After a crash, Redis does not know whether such a job ran. So none
+    /// begins early unless pending outcomes show that it will run soon, and both our options and those of the newest worker allow a
+    /// further run.
     fn early(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0

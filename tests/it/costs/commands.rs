@@ -49,13 +49,15 @@ const SETTLE_KEPT: &str = "22: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange
 // is left to query. Results are one HSET.
 const SETTLE_KEPT_RESULTS: &str = "25: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 2, zcard 2, zmscore 1";
 // A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
-// (SCARD), cancels and tombstones (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
+// (SCARD), cancels, tombstones and early begins (HLEN 3); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is
 // in a column: which ones are filled (HLEN 8), what the claimed jobs have, and the bytes of their options (HMGET 2),
 // and the removed ones (EXISTS, HDEL).
-const SETTLE_BESIDE_DELAYED: &str = "38: exists 4, hdel 3, hget 1, hlen 10, hmget 6, hset 3, lrange 2, ltrim 1, sadd 1, scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
+const SETTLE_BESIDE_DELAYED: &str = "39: exists 4, hdel 3, hget 1, hlen 11, hmget 6, hset 3, lrange 2, ltrim 1, sadd 1, \
+    scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 // With jobs that were silent since the snapshot, from which the reported ones are removed (SREM), it is the same
 // except for the column.
-const SETTLE_BESIDE_CANDIDATES: &str = "27: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
+const SETTLE_BESIDE_CANDIDATES: &str = "28: exists 3, hdel 2, hget 1, hlen 3, hmget 4, hset 3, lrange 2, ltrim 1, \
+    sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 
 // Requeued jobs are added to the front of their lists (LPUSH), with the time (HSET); they may have been claimed ahead
 // (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4),
@@ -72,15 +74,16 @@ const SETTLE_RETRY: &str =
     "17: exists 1, hdel 1, hget 1, hlen 1, hmget 2, hset 5, lrange 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // Due jobs (ZRANGEBYSCORE) move from `delayed` to their list (ZREM, RPUSH), with the time (HSET), which the claim
 // removes (HDEL). The filled columns are found one by one (HLEN 6).
-const SETTLE_DUE: &str = "43: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
+const SETTLE_DUE: &str = "44: exists 4, hdel 1, hget 1, hlen 11, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
     scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
 // With tombstones after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
 // is a tombstone (HEXISTS); whether the claimed heads are tombstones too (HMGET), which may also be delayed (ZMSCORE).
-const SETTLE_BESIDE_TOMBSTONES: &str = "42: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 4, zmscore 3, zrange 1";
+const SETTLE_BESIDE_TOMBSTONES: &str = "43: exists 3, hexists 1, hget 1, hlen 7, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
+    ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 4, zmscore 3, zrange 1";
 // Tombstones at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
 // 2, and HEXISTS of the first job that waits); they are removed from the list (LTRIM) and from the count (HMGET, HDEL,
 // EXISTS, HGET, HSET). Nothing is left, and no worker is woken.
-const SETTLE_BEHIND_TOMBSTONES: &str = "56: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
+const SETTLE_BEHIND_TOMBSTONES: &str = "57: exists 4, hdel 1, hexists 2, hget 2, hlen 7, hmget 8, hset 4, lindex 3, llen 3, \
     lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
 
 /// Claims if `n` payloads as large as the largest could be too much for one reply: the size of each (HSTRLEN).
@@ -117,16 +120,16 @@ const SWEEP_NOTHING: &str = "30: exists 2, hlen 16, hmget 1, hset 1, llen 3, sca
 // Another epoch, too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
-/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored
-/// outcome (HLEN 2); out of `active`, `locks`, `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH,
+/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead, began early or has a
+/// stored outcome (HLEN 3); out of `active`, `locks`, `cancelling`, `claimed`, `early` (SREM, HDEL 4); priorities (EXISTS), LPUSH,
 /// since when they wait and how they were recovered (HSET 2), the wake-up (ZADD); two streams, each counted (HINCRBY
 /// 2, XADD 2). Each job: its payload (HEXISTS) and its count (HINCRBY).
 // How many runs broke off, and when (HINCRBY, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 4, hexists {n}, hincrby {}, hlen 19, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1, zcard 3",
-        52 + 2 * n,
+        54 + 2 * n,
         3 + n
     )
 }

@@ -14,7 +14,7 @@ use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, Tap, early_begins, eventually};
+use crate::support::{PATIENCE, Proxy, early_begins, eventually};
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("job-{at:03}")).collect()
@@ -135,7 +135,7 @@ async fn app_with_room(test: &TestTask) -> App {
 async fn quick(options: TaskOptions, count: usize) -> (Vec<Event>, Vec<usize>) {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
-    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let settles = test.settles(&proxy).await;
     let app = app_with_room(&test).await;
     let mut events = app.events();
     let task: TaskRef<String, u64> = app.task_ref(TASK).unwrap();

@@ -10,7 +10,7 @@ use heartline::{App, Context, Error, JobError, JobState, OnCrash, RetryPolicy, S
 use crate::integration::fixtures::{alone, producing, shared};
 use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, Tap, TestRedis, early_begins, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, early_begins, eventually};
 
 #[tokio::test]
 async fn a_pause_frees_the_slots_of_jobs_about_to_begin() {
@@ -54,7 +54,7 @@ async fn dies_of_poison(
     ran: Arc<Mutex<BTreeMap<String, usize>>>,
 ) -> Vec<usize> {
     let proxy = Arc::new(Proxy::start(redis.address()).await);
-    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let settles = test.settles(&proxy).await;
     let died = Arc::new(tokio::sync::Notify::new());
     let app = test.app_at(&proxy.url()).await;
     let (line, told) = (Arc::clone(&proxy), Arc::clone(&died));

@@ -323,7 +323,8 @@ async fn a_broken_token_does_not_count_as_a_claim() {
 /// A crash must not count against a job that stalled before, and the time to begin must not pass while others run.
 #[tokio::test]
 async fn a_stalled_or_expiring_job_begins_only_with_a_slot() {
-    for (column, value) in [("stalledCount", "1"), ("expiresAt", "9000000000000"), ("maxCount", "0")] {
+    let crashed = ("recovery", "silent w 5");
+    for (column, value) in [("stalledCount", "1"), crashed, ("expiresAt", "9000000000000"), ("maxCount", "0")] {
         for (at, begin) in [("a", 3), ("b", 1), ("c", 2), ("d", 3)] {
             let mut task = Task::with("waits a b c d").await;
             task.hset(column, &[(at, value)]).await;
@@ -335,4 +336,103 @@ async fn a_stalled_or_expiring_job_begins_only_with_a_slot() {
             }
         }
     }
+}
+
+/// A task whose worker `w` holds the job `a`, which began early, under the fence 7.
+async fn begun_early() -> Task {
+    let mut task = ahead(&[("a", 7)]).await;
+    task.ok("settle", "1 w 1000 0 0 '0 1 0' a 7").await;
+    assert_keys!(task, "early a=7; no claimed; locks a=w:7");
+    task
+}
+
+#[tokio::test]
+async fn jobs_that_begin_without_a_slot_are_marked() {
+    let mut task = ahead(&[("a", 7), ("b", 8)]).await;
+    task.write("waits c d e").await;
+    let args = "1 w 1000 '3 2 1' 0 '0 2 1' a b 7 8";
+    let reply = task.ok("settle", &args).await;
+    assert_keys!(task, format!("early b=8, d={TWO}; claimed e=4000000000000003"));
+    assert_text!(task.unchanged("settle", &args).await, starts_with(&reply[..20]));
+    assert!(task.ok("counts", "").await.starts_with("[counted 0 0 1 4 "), "they count as running");
+    assert_eq!(task.ok("states", "a b d e").await.matches("running").count(), 3);
+}
+
+#[tokio::test]
+async fn the_mark_of_an_early_begin_goes_with_the_job() {
+    for (kind, detail) in [
+        ("completed", ""),
+        ("failed", "e why 5"),
+        ("retry", "60000 e why 5"),
+        ("snooze", "60000"),
+        ("undecodable", "60000"),
+        ("requeue", ""),
+        ("drop", ""),
+        ("unstart", ""),
+    ] {
+        let mut task = begun_early().await;
+        task.write("early other=9").await;
+        let args = match kind {
+            "completed" => ["2", "w", "1000", "0", "1 5", "0", "a", "7"].to_vec(),
+            _ => ["2", "w", "1000", "0", "0", "0", "a", "7", kind, "1", detail, "{}"].to_vec(),
+        };
+        task.ok("settle", &args).await;
+        assert_keys!(task, "early other=9", "{kind}");
+    }
+    let mut task = begun_early().await;
+    task.write("cancelling a=why").await;
+    task.ok("settle", &["2", "w", "1000", "0", "1 5", "0", "a", "7"]).await;
+    assert_keys!(task, "no early; cancelled a=NOW");
+}
+
+/// Its handler may not have run. After the first crash it begins only with a slot, so the second one is certain.
+#[tokio::test]
+async fn a_job_that_began_early_survives_one_crash_uncounted() {
+    let mut task = begun_early().await;
+    task.write("snapshot; meta maxCount=1").await;
+    assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 0 requeued w 7]]");
+    assert_keys!(task, "recovery a=silent w NOW; wait a; no early, stalledCount, locks, candidates");
+    // A crash before it begins changes nothing.
+    task.ok("settle", "2 w 1000 '1 0 0' 0 0").await;
+    task.write("snapshot").await;
+    assert_text!(sweep(&mut task, "auto").await, contains("a 0 requeued w"));
+    assert_keys!(task, "recovery a=silent w NOW; wait a; no claimed");
+    assert!(task.ok("settle", "3 w 1000 '1 1 0' 0 0").await.ends_with(" '' 0]"), "it needs a slot");
+    task.ok("settle", &format!("4 w 1000 0 0 '0 1 1' a {}", TWO)).await;
+    assert_keys!(task, "no early, claimed");
+    for (count, action) in [("1", "recovered"), ("2", "failed")] {
+        task.write("snapshot").await;
+        let reply = sweep(&mut task, "auto").await;
+        assert!(reply.contains(&format!("a {count} {action} w")), "{reply}");
+        task.ok("settle", &format!("{} w 1000 1 0 0", count.parse::<u32>().unwrap() + 4)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_early_begin_is_put_back_unless_a_person_fails_it() {
+    for choice in ["recover", "fail", "retry"] {
+        for (verdict, cancelled, row) in [
+            ("auto", false, "a 0 requeued w 7"),
+            ("recover", false, "a 0 requeued w 7"),
+            ("fail", false, "a 1 failed w 7"),
+            ("auto", true, "a 1 cancelled w 7"),
+        ] {
+            let mut task = begun_early().await;
+            task.write(&format!("meta onCrash={choice}, maxCount=0; maxCount a=0; snapshot")).await;
+            if cancelled {
+                task.write("cancelling a=why").await;
+            }
+            assert_eq!(sweep(&mut task, verdict).await, format!("[swept 6 1000 0 1 0 [{row}]]"), "{choice}, {verdict}");
+            assert_keys!(task, "no locks, candidates, early, cancelling, attempt");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dead_worker_leaves_its_early_begins_in_order() {
+    let mut task = begun_early().await;
+    task.write("runs w: b=8, c=9; early c=8").await;
+    let reply = task.ok("reconcile", "v worker_restarted - 0 500 w").await;
+    assert!(reply.contains("a 0 requeued w 7") && reply.contains("c 1 recovered w 9"), "{reply}");
+    assert_keys!(task, "stalledCount b=1, c=1; wait a b c; no early");
 }

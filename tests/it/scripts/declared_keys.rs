@@ -1,7 +1,7 @@
 //! Every script as `#!lua` on a cluster-mode node, which refuses a key in another slot, called by a user who may touch
 //! only the declared keys of that call.
 
-use crate::scripts::call::{Task, assert_keys, assert_text};
+use crate::scripts::call::{Args, Task, assert_keys, assert_text};
 use crate::scripts::schedules::{Firing, New, row};
 use crate::support::{PATIENCE, TestRedis, eventually, plain_args, settle_args};
 use heartline::_internals::scripts;
@@ -153,12 +153,13 @@ async fn settle_plain_declares_its_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;
         task.write(&format!("meta keepCompleted={keep}, ask=1000, largest=1024; replies w=1\n\n\n5\n1\na")).await;
-        task.write("runs w: a=5; waits c d; candidates a; completed o=1; failed o=1; cancelled o=1; delayed o=9e15")
-            .await;
+        task.write("runs w: a=5, b=6, e=7; claimed b=6, e=7; early a=5; waits c d f; candidates a").await;
+        task.write("completed o=1; failed o=1; cancelled o=1; delayed o=9e15").await;
         columns(&mut task, &["a"]).await;
         task.write("enqueuedAt c=7; checkpoint a=1; progress a=1").await;
-        let args = plain_args(&settle_args(&["2", "w", "1000", "1", "1 42", "1", "a", "5", "1", "9"])).unwrap();
-        assert_text!(task.ok("settle_plain", &args).await, starts_with("[settled "), contains(" c [{}] "));
+        let short = "2 w 1000 '3 2 1' '1 42' '1 2 1' a 5 1 9 b e 6 7";
+        let args = plain_args(&settle_args(&short.words())).unwrap();
+        assert_text!(task.ok("settle_plain", &args).await, starts_with("[settled "), contains(" c d f [{} {} {}] "));
     }
 }
 

@@ -36,8 +36,8 @@ const TRANSITIONS: &str = "dispatched; claimed; started; restarted; completed; f
      removed; promoted; paused; resumed; finalizing; hook_retrying; hook_failed; hook stalled; \
      hook stalled for good; hook requeued; hook of a paused task; ended without its hook; too late to cancel; \
      parked; parked again; a longer wait ended; heard from, and no longer parked; taken by a person's decision; \
-     failed by a person's decision; not taken by an old mark; taken back; left to a person; settled as plain; \
-     left to settle";
+     failed by a person's decision; not taken by an old mark; taken back; left to a person; \
+     put back before its run; put back after a run; settled as plain; left to settle";
 
 fn seeds() -> Vec<u64> {
     let Ok(wanted) = std::env::var("HEARTLINE_SIMULATION") else {

@@ -19,8 +19,19 @@ pub struct Job {
     cancel: bool,
     /// Held, and not begun.
     pub claimed: bool,
+    /// Held, and begun before it had a slot.
+    pub early: bool,
+    /// A worker crashed that held it begun, since a person last retried it.
+    pub crashed: bool,
     /// The outcome, until the hook has run.
     pub outcome: Option<Outcome>,
+}
+
+impl Job {
+    /// Whether it may begin before it has a slot: a crash is then not counted, once.
+    pub fn may_begin_early(&self) -> bool {
+        self.max_count != Some(0) && self.stalls == 0 && !self.crashed
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +99,10 @@ pub enum Said {
         attempt: u32,
     },
     Requeue,
-    /// A job that was claimed ahead begins.
-    Begin,
+    /// A job that was claimed ahead begins, with a slot or without one.
+    Begin {
+        early: bool,
+    },
     /// It has not begun after all.
     Unstart,
     /// The hook ran, or failed for good.
@@ -105,15 +118,16 @@ pub enum Said {
 impl Said {
     /// Whether the worker then holds the job no longer.
     pub fn ends_the_hold(self) -> bool {
-        !matches!(self, Said::Begin | Said::Unstart)
+        !matches!(self, Said::Begin { .. } | Said::Unstart)
     }
 
     /// Their order in a call.
     pub fn rank(self) -> u8 {
         match self {
             Said::Completed => 0,
-            Said::Begin => 1,
-            _ => 2,
+            Said::Begin { early: false } => 1,
+            Said::Begin { early: true } => 2,
+            _ => 3,
         }
     }
 
@@ -124,7 +138,7 @@ impl Said {
             Said::Failed { .. } => "failed",
             Said::Retry { .. } => "retry",
             Said::Requeue => "requeue",
-            Said::Begin => "begin",
+            Said::Begin { .. } => "begin",
             Said::Unstart => "unstart",
             Said::Hooked { .. } => "hooked",
             Said::HookRetry { .. } => "hook_retry",
@@ -197,6 +211,7 @@ pub struct View {
     pub locks: BTreeMap<String, String>,
     pub cancelling: BTreeSet<String>,
     pub claimed: BTreeMap<String, String>,
+    pub early: BTreeMap<String, String>,
     pub ended: [BTreeSet<String>; 3],
     pub finalizing: BTreeSet<String>,
     pub outcome: BTreeMap<String, String>,
@@ -296,8 +311,18 @@ impl Model {
                 self.lists[new.priority as usize].push(new.id.clone());
             }
             let (max_count, priority) = (new.max_count, new.priority);
-            let outcome = None;
-            let job = Job { place, attempt: 0, stalls: 0, max_count, priority, cancel: false, claimed: false, outcome };
+            let job = Job {
+                place,
+                attempt: 0,
+                stalls: 0,
+                max_count,
+                priority,
+                cancel: false,
+                claimed: false,
+                early: false,
+                crashed: false,
+                outcome: None,
+            };
             self.jobs.insert(new.id.clone(), job);
             fresh.push(new.id.clone());
         }
@@ -330,7 +355,7 @@ impl Model {
         let hooks = self.finalize(&others, &cancelled, want, finalizing);
         let claimed = self.take_heads(jobs.saturating_sub(hooks.len()));
         for report in others.iter().filter(|report| report.said == Said::Unstart) {
-            self.job(&report.id).claimed = true;
+            (self.job(&report.id).claimed, self.job(&report.id).early) = (true, false);
             self.events.push(format!("claimed {}", report.id));
         }
         lost.iter().filter(|report| report.said.ends_the_hold()).for_each(|report| self.refuse(report));
@@ -339,19 +364,19 @@ impl Model {
         }
         let mut begun = self.record_others(&others);
         let (begin, with_slot) = (want.begin.saturating_sub(hooks.len()), want.with_slot.saturating_sub(hooks.len()));
-        let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
-        // A crash may end a job that never ran.
+        let strict = |id: &String| !self.jobs[id].may_begin_early();
         let begin = if self.crash.on == "recover" { begin } else { begin.min(with_slot) };
         let begin = begin.min(claimed.len());
         let begin = (with_slot..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
         self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
         begun.extend(claimed[..begin].iter().cloned());
         self.emit_begun(&begun);
-        let begin = begin + hooks.len();
+        let (begin, with_slot) = (begin + hooks.len(), with_slot + hooks.len());
         let claimed: Vec<String> = hooks.into_iter().chain(claimed).collect();
         for (at, (id, fence)) in claimed.iter().zip(first_fence..).enumerate() {
             self.job(id).place = Place::Running { worker: worker.to_owned(), fence };
             self.job(id).claimed = at >= begin;
+            self.job(id).early = (with_slot..begin).contains(&at);
             self.active.insert(id.clone());
         }
         if !claimed.is_empty() {
@@ -409,9 +434,10 @@ impl Model {
             self.events.push(format!("retrying {} {} {}", report.id, self.jobs[&report.id].attempt, super::FAR));
         }
         let mut begun: Vec<String> = Vec::new();
-        for report in of(|said| said == Said::Begin) {
+        for report in of(|said| matches!(said, Said::Begin { .. })) {
             if !self.paused {
                 self.job(&report.id).claimed = false;
+                self.job(&report.id).early = report.said == Said::Begin { early: true };
                 begun.push(report.id.clone());
             }
         }
@@ -503,6 +529,14 @@ impl Model {
                 resolved.push(Resolved { id: id.clone(), count, action: "requeued".to_owned(), worker, fence });
                 continue;
             }
+            let has_crashed = std::mem::replace(&mut job.crashed, true);
+            if job.early && !has_crashed && !job.cancel && verdict != Verdict::Fail {
+                recovered.push((fence, id.clone()));
+                let count = job.stalls;
+                self.events.push(format!("stalled {id} {count} requeued {worker}"));
+                resolved.push(Resolved { id: id.clone(), count, action: "requeued".to_owned(), worker, fence });
+                continue;
+            }
             job.stalls += 1;
             let (count, max) = (job.stalls, job.max_count.unwrap_or(default_max));
             let action = if job.cancel {
@@ -587,6 +621,7 @@ impl Model {
         }
         let job = self.job(id);
         (job.place, job.attempt, job.stalls, job.cancel) = (Place::Waiting, 0, 0, false);
+        job.crashed = false;
         let list = job.priority as usize;
         self.lists[list].push(id.to_owned());
         self.events.push(format!("manually_retried {id}"));
@@ -740,6 +775,9 @@ impl Model {
                     }
                     if job.claimed {
                         view.claimed.insert(id.clone(), fence.to_string());
+                    }
+                    if job.early {
+                        view.early.insert(id.clone(), fence.to_string());
                     }
                 }
                 Place::Ended(_) if !self.keep => continue,

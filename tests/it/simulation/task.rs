@@ -294,7 +294,7 @@ impl Task {
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
         read.hgetall(key("claimed")).hgetall(key("tombstones")).hmget(key("meta"), &["tombstones", "in", "out"]);
-        read.hgetall(key("outcome")).hgetall(key("parked")).hget(key("meta"), "grace");
+        read.hgetall(key("outcome")).hgetall(key("parked")).hget(key("meta"), "grace").hgetall(key("early"));
         for column in COLUMNS.split(' ') {
             read.hkeys(key(column));
         }
@@ -313,6 +313,7 @@ impl Task {
         let (tombstones, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
         let totals = totals.map(Option::unwrap_or_default);
         let (outcome, parked, grace) = (next(answers), next(answers), next::<Option<String>>(answers));
+        let early = next(answers);
         for column in answers {
             let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
             assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
@@ -325,6 +326,7 @@ impl Task {
             locks,
             cancelling,
             claimed,
+            early,
             ended,
             finalizing,
             outcome,

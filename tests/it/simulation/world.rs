@@ -112,6 +112,10 @@ pub struct World {
     heard: BTreeMap<u64, (u64, u64)>,
     /// The fences of parked jobs, until their next heartbeat.
     parked: BTreeSet<u64>,
+    /// The fences under which a handler ran, of jobs that began early.
+    ran: BTreeSet<u64>,
+    /// How often a worker crashed that held the begun job, by id.
+    crashes: BTreeMap<String, u32>,
     /// Workers that are dead.
     dead: Vec<String>,
     /// How many jobs a person let run again, however often they had stalled.
@@ -158,6 +162,8 @@ impl World {
             wrong_calls: 0,
             heard: BTreeMap::new(),
             parked: BTreeSet::new(),
+            ran: BTreeSet::new(),
+            crashes: BTreeMap::new(),
             dead: Vec::new(),
             by_hand: 0,
             outage: false,
@@ -522,6 +528,9 @@ impl World {
         assert_eq!(events, std::mem::take(&mut self.model.events));
         for event in events {
             let words: Vec<&str> = event.split(' ').collect();
+            if ["dispatched", "manually_retried"].contains(&words[0]) {
+                self.crashes.remove(words[1]);
+            }
             let action = if words[0] == "stalled" { words[3] } else { "" };
             self.seen.insert(format!("{} {action}", words[0]).trim_end().to_owned());
         }

@@ -42,17 +42,22 @@ pub fn settle_args<S: AsRef<str>>(short: &[S]) -> Vec<String> {
 /// The arguments of `lua/settle_plain.lua` for a call with these of `lua/settle.lua`; `None` if it needs `settle`.
 pub fn plain_args(args: &[String]) -> Option<Vec<String>> {
     let arg = |number: usize| args[number - 1].as_str();
-    let (call, completed, values) = (arg(1).parse::<u64>().unwrap(), arg(10), arg(12).parse::<usize>().unwrap());
-    let done = completed.parse::<usize>().unwrap();
-    let reports = &args[14..];
-    let is_plain = [6, 7, 8, 9].iter().all(|number| arg(*number).is_empty()) && arg(13) == "0";
-    if call < 2 || !is_plain || reports.len() != 2 * (done + values) {
+    let count = |number: usize| arg(number).parse::<usize>().unwrap();
+    let (call, done, begins, reports) = (count(1), count(10), count(13), &args[14..]);
+    let (pairs, known) = (2 * count(12), done + begins);
+    if call < 2 || !arg(8).is_empty() || !arg(9).is_empty() || reports.len() != 2 * known + pairs {
         return None;
     }
+    let or_want = |number: usize| if arg(number).is_empty() { arg(5) } else { arg(number) };
+    let plan = format!("{} {} {begins} {}", or_want(6), or_want(7), arg(14));
+    let plan = if arg(6).is_empty() && begins == 0 { "" } else { &plan };
     let words = [arg(1), &format!("{}\n", call - 1), &format!("{}{}", arg(3), arg(2)), arg(3), arg(4), arg(5)];
-    let words = words.into_iter().chain([completed, arg(11)]).map(str::to_owned);
-    let tokens = reports[done..2 * done].iter().map(|fence| format!("{}:{fence}", arg(3)));
-    Some(words.chain(reports[..done].to_vec()).chain(tokens).chain(reports[2 * done..].to_vec()).collect())
+    let words = words.into_iter().chain([plan, arg(10), arg(11)]).map(str::to_owned);
+    let begun = 2 * done + pairs;
+    let ids = [&reports[..done], &reports[begun..begun + begins]].concat();
+    let fences = [&reports[done..2 * done], &reports[begun + begins..]].concat();
+    let tokens = fences.iter().map(|fence| format!("{}:{fence}", arg(3)));
+    Some(words.chain(ids).chain(tokens).chain(reports[2 * done..begun].to_vec()).collect())
 }
 
 /// How many jobs each of these calls lets begin before they have a slot. Calls without such a job are left out.
@@ -62,8 +67,13 @@ pub fn early_begins(settles: &Tap) -> Vec<usize> {
         // The command, the script and the number of keys come first.
         let keys: usize = words[2].parse().unwrap();
         let arg = |number: usize| words[2 + keys + number].parse::<usize>().unwrap_or(0);
-        // `begin` without `with_slot`, and `begins` without `begin_slots`.
-        arg(6) - arg(7) + arg(13) - arg(14)
+        // `begin` without `with_slot`, and `begins` without `begin_slots`; in `settle_plain` they are one argument.
+        let plan: Vec<usize> = words[2 + keys + 7].split(' ').filter_map(|word| word.parse().ok()).collect();
+        match plan[..] {
+            [begin, with_slot, begins, begin_slots] => begin - with_slot + begins - begin_slots,
+            _ if words[2 + keys + 2].contains('\n') => 0,
+            _ => arg(6) - arg(7) + arg(13) - arg(14),
+        }
     };
     settles.requests().into_iter().map(of_call).filter(|jobs| *jobs > 0).collect()
 }

@@ -9,11 +9,16 @@ pub struct Tap(Arc<Mutex<Vec<Vec<u8>>>>);
 impl Tap {
     /// Copies from now on, until the proxy ends.
     pub fn on(proxy: &Proxy, needle: impl Into<Vec<u8>>) -> Self {
-        let (needle, copies) = (needle.into(), Arc::<Mutex<Vec<Vec<u8>>>>::default());
+        Tap::on_each(proxy, vec![needle.into()])
+    }
+
+    /// The same for requests that contain one of the needles.
+    pub fn on_each(proxy: &Proxy, needles: Vec<Vec<u8>>) -> Self {
+        let copies = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let to = Arc::clone(&copies);
         // A cut that no request ever matches: it sees them all.
         let never = proxy.cut_next_reply_matching(move |request| {
-            if find(request, &needle).is_some() {
+            if needles.iter().any(|needle| find(request, needle).is_some()) {
                 to.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_vec());
             }
             false

@@ -1,6 +1,6 @@
 use super::journal::Journal;
 use super::worker::TestWorker;
-use super::{PATIENCE, Proxy, TestRedis, dump, eventually};
+use super::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually};
 use heartline::{App, Context, JobError, JobHandle, JobState, StallOptions, TaskOptions, TaskRef};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, FromRedisValue};
@@ -302,6 +302,12 @@ impl TestTask {
         for set in ["active", "candidates", "cancelling"] {
             assert!(!conn.exists::<_, bool>(self.key(set)).await.unwrap(), "{set} is not empty");
         }
+    }
+
+    /// Copies of the settle calls that pass the proxy, of either script.
+    pub async fn settles(&self, proxy: &Proxy) -> Tap {
+        let shas = [self.sha("settle").await, self.sha("settle_plain").await];
+        Tap::on_each(proxy, shas.map(String::into_bytes).to_vec())
     }
 
     /// The SHA1 of a script, as the server gives it.

@@ -5,7 +5,7 @@ use redis::Value;
 use super::keeper::Beaten;
 use super::{Call, World};
 use crate::simulation::FAR;
-use crate::simulation::model::{Place, Report, Said, Settled, Want};
+use crate::simulation::model::{Job, Place, Report, Said, Settled, Want};
 use crate::support::settle_args;
 
 impl World {
@@ -73,19 +73,31 @@ impl World {
                 reports.push(Report { id: id.clone(), fence, said });
                 continue;
             }
+            let waits = job.is_some_and(|job| job.early) && !self.ran.contains(&fence);
             let said = match rng.u32(..10) {
-                _ if everything && job.is_some_and(|job| job.claimed) => Said::Begin,
+                _ if everything && job.is_some_and(|job| job.claimed) => Said::Begin { early: false },
                 _ if everything => Said::Completed,
-                0..5 if job.is_some_and(|job| job.claimed) => Said::Begin,
+                0..5 if job.is_some_and(|job| job.claimed) => {
+                    let may_begin_early = self.model.crash.on == "recover" && job.is_some_and(Job::may_begin_early);
+                    Said::Begin { early: may_begin_early && rng.bool() }
+                }
                 5 if job.is_some_and(|job| job.claimed) => Said::Requeue,
                 _ if job.is_some_and(|job| job.claimed) => continue,
                 5 => Said::Unstart,
+                4 => Said::Requeue,
+                // It began early, and still waits for a slot.
+                _ if waits && rng.bool() => continue,
                 0 | 1 => Said::Completed,
                 2 => Said::Failed { attempt },
                 3 => Said::Retry { attempt },
-                4 => Said::Requeue,
-                _ => continue,
+                _ => {
+                    self.ran.insert(fence);
+                    continue;
+                }
             };
+            if !matches!(said, Said::Begin { .. } | Said::Unstart | Said::Requeue) {
+                self.ran.insert(fence);
+            }
             reports.push(Report { id: id.clone(), fence, said });
         }
         // In the order of the arguments: completed jobs first.
@@ -155,22 +167,22 @@ impl World {
         args.extend([interval.to_string(), if hooks { want + " hooks" } else { want }]);
         // The run time of each is its fence, which identifies it later.
         let ran: String = completed.iter().map(|report| format!(" {}", report.fence)).collect();
-        let begins = call.reports.iter().filter(|report| report.said == Said::Begin);
-        let (begins, counts) = (begins.collect::<Vec<_>>(), |begin: usize| format!("0 {begin}"));
-        let counts = if begins.is_empty() { "0".to_owned() } else { counts(begins.len()) };
+        let begins = call.reports.iter().filter(|report| matches!(report.said, Said::Begin { .. })).collect::<Vec<_>>();
+        let with_slot = begins.iter().filter(|report| report.said == Said::Begin { early: false }).count();
+        let counts = if begins.is_empty() { "0".to_owned() } else { format!("0 {} {with_slot}", begins.len()) };
         args.extend([format!("{}{ran}", completed.len()), counts]);
         args.extend(completed.iter().map(|report| report.id.clone()));
         args.extend(completed.iter().map(|report| report.fence.to_string()));
         args.extend(begins.iter().map(|report| report.id.clone()));
         args.extend(begins.iter().map(|report| report.fence.to_string()));
-        for report in others.into_iter().filter(|report| report.said != Said::Begin) {
+        for report in others.into_iter().filter(|report| !matches!(report.said, Said::Begin { .. })) {
             let (kind, attempt, detail) = match report.said {
                 Said::Failed { attempt } => ("failed", attempt, "e why 5".to_owned()),
                 Said::Retry { attempt } => ("retry", attempt, format!("{FAR} e why 5")),
                 Said::Unstart => ("unstart", 0, String::new()),
                 Said::Hooked { failed } => ("hooked", 0, if failed { "e why" } else { "" }.to_owned()),
                 Said::HookRetry { failed } => ("hook_retry", failed, format!("{FAR} e why")),
-                Said::Requeue | Said::Completed | Said::Begin => ("requeue", 0, String::new()),
+                Said::Requeue | Said::Completed | Said::Begin { .. } => ("requeue", 0, String::new()),
             };
             let error = r#"{"code":"e"}"#.to_owned();
             args.extend([

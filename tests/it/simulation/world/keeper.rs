@@ -170,8 +170,29 @@ impl World {
             let is_new = self.parked.insert(fence);
             self.seen.insert(if is_new { "parked" } else { "parked again" }.to_owned());
         }
+        self.crashed(&told);
         assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
         self.model.parked(&waiting);
+    }
+
+    /// A crash ends no job whose handler did not run. A job whose handler always crashes runs at most twice more than its
+    /// stalls allow: once uncounted, and once to be found.
+    pub(super) fn crashed(&mut self, told: &[Resolved]) {
+        for Resolved { id, action, fence, .. } in told {
+            let job = &self.model.jobs[id];
+            if job.claimed || job.outcome.is_some() {
+                continue;
+            }
+            let ran = !job.early || self.ran.contains(fence);
+            assert!(ran || action != "failed", "{id} failed by a stall, and its handler did not run");
+            let count = self.crashes.entry(id.clone()).or_default();
+            *count += 1;
+            let most = job.max_count.unwrap_or(MAX_COUNT) + 2;
+            assert!(*count <= most || self.model.crash.on != "recover", "{id} ran {count} times, and may {most} times");
+            if job.early && action == "requeued" {
+                self.seen.insert(if ran { "put back after a run" } else { "put back before its run" }.to_owned());
+            }
+        }
     }
 
     /// Checks that the job was silent for an interval, and that its holder had trouble of its own. Returns the fence.

@@ -119,6 +119,7 @@ impl World {
         }
         self.seen.extend((!ids.is_empty()).then(|| "taken back".to_owned()));
         self.note(&format!("  resolved {ids:?}"));
+        self.crashed(&told);
         assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
         self.check();
     }
