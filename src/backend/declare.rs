@@ -47,7 +47,7 @@ pub(crate) async fn declare(
         call.arg("partitions").arg(keys.parts());
     }
     call.arg("concurrency").arg(options.concurrency);
-    call.arg("prefetch").arg(options.prefetch);
+    call.arg("prefetch").arg(options.prefetch.to_string());
     call.arg("hook").arg(if options.has_hook { "1" } else { "0" });
     call.arg("attempts").arg(options.retry.max_attempts());
     call.arg("timeoutMs").arg(text(options.timeout.map(to_ms)));

@@ -1,5 +1,6 @@
 //! The options in force.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::modes::{Durability, EventMode, Priority};
@@ -26,8 +27,7 @@ pub(crate) struct Resolved {
     pub(crate) retried_codes: Option<Vec<String>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
-    /// The most jobs that are claimed ahead.
-    pub(crate) prefetch: usize,
+    pub(crate) prefetch: Prefetch,
     pub(crate) priority: Priority,
     pub(crate) shutdown_grace: Duration,
     pub(crate) cancel_grace: Duration,
@@ -43,6 +43,35 @@ pub(crate) struct Resolved {
     pub(crate) partitions: Option<u32>,
     /// Whether the task has a hook, which runs before a job ends.
     pub(crate) has_hook: bool,
+}
+
+/// How many jobs a worker claims ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prefetch {
+    /// At most as many as its slots finish in one round trip. It hands them back if they do not.
+    Adaptive,
+    /// Up to this many.
+    Fixed(usize),
+}
+
+impl Prefetch {
+    /// How many jobs it may hold for long that do not run.
+    pub(crate) fn kept(self) -> usize {
+        match self {
+            Prefetch::Adaptive => 0,
+            Prefetch::Fixed(jobs) => jobs,
+        }
+    }
+}
+
+impl fmt::Display for Prefetch {
+    /// As declared: `auto` or a number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Prefetch::Adaptive => f.write_str("auto"),
+            Prefetch::Fixed(jobs) => jobs.fmt(f),
+        }
+    }
 }
 
 /// The first delay of a job whose payload cannot be read; each further one is twice as long.
@@ -67,7 +96,9 @@ impl Resolved {
     /// concurrency.
     pub(crate) fn of_partition(mut self, count: u32) -> Resolved {
         let count = count.max(1);
-        self.prefetch = self.prefetch.div_ceil(count as usize);
+        if let Prefetch::Fixed(jobs) = &mut self.prefetch {
+            *jobs = jobs.div_ceil(count as usize);
+        }
         for limit in [&mut self.retention.completed, &mut self.retention.failed, &mut self.retention.cancelled] {
             limit.max_count = limit.max_count.map(|most| most.div_ceil(u64::from(count)));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::builder::options;
 use super::modes::{Durability, EventMode, Priority};
-use super::resolved::Resolved;
+use super::resolved::{Prefetch, Resolved};
 use super::retention::Retention;
 use super::retry::RetryPolicy;
 use super::stall::StallOptions;
@@ -46,10 +46,14 @@ options! {
     /// How many jobs of the task one worker process claims ahead, in addition to those that it runs. They wait in the process as
     /// [`JobState::Claimed`](crate::JobState::Claimed), with up to about 4 MiB of payloads.
     ///
-    /// It makes short jobs much faster at a small concurrency, at a price. No other worker gets a claimed job, and the first crash of a
-    /// job that was started ahead counts no stall. See [performance](crate::guide::performance). Do not use it if handlers wait for jobs that the
-    /// same worker may claim. At most 100, or 10 times the concurrency if that is more. Defaults to 0: a job is claimed only if it runs at
-    /// once.
+    /// Without this option the worker decides by itself. It claims as many as its slots finish in one round trip to Redis, at most 50,
+    /// and hands them back if no run begins or ends for two round trips, or for 2 ms if that is longer. So jobs that take
+    /// milliseconds are claimed only when they run.
+    ///
+    /// A number makes short jobs faster still at a small concurrency, at a price: the worker keeps what it claimed, and no other
+    /// worker gets it. See [performance](crate::guide::performance). Do not set one if handlers wait for jobs that the same worker may
+    /// claim. 0: a job is claimed only if it runs at once. At most 100, or 10 times the concurrency if that is more. Defaults to
+    /// the worker's own choice.
     pub fn prefetch(mut self, jobs: usize);
 
     /// How many partitions the jobs of the task are spread over, by their ids. Each partition is a table of its own, on another node of a
@@ -124,8 +128,8 @@ impl TaskOptions {
         }
         let concurrency = own.concurrency.unwrap_or(10);
         faults.concurrency(concurrency);
-        let prefetch = own.prefetch.unwrap_or(0);
-        faults.prefetch(prefetch, concurrency);
+        let prefetch = own.prefetch.map_or(Prefetch::Adaptive, Prefetch::Fixed);
+        faults.prefetch(prefetch.kept(), concurrency);
         if let Some(count) = self.partitions {
             faults.partitions(count);
         }
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(resolved.on_risk, OnLockRisk::Continue);
         assert_eq!(resolved.retry, RetryPolicy::new());
         assert_eq!(resolved.timeout, None);
-        assert_eq!((resolved.concurrency, resolved.prefetch), (10, 0));
+        assert_eq!((resolved.concurrency, resolved.prefetch), (10, Prefetch::Adaptive));
         assert_eq!(resolved.priority, Priority::Normal);
         assert_eq!(resolved.shutdown_grace, seconds(30));
         assert_eq!(resolved.cancel_grace, seconds(5));

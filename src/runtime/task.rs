@@ -198,8 +198,8 @@ impl TaskRuntime {
     }
 
     pub(crate) fn slots_held(&self) -> usize {
-        // Without prefetch each held job has one, also while its payload is read.
-        if self.options.prefetch == 0 { self.held.len() } else { self.held.begun() }
+        // Unless jobs are kept ahead, each held job has one, also while its payload is read.
+        if self.options.prefetch.kept() == 0 { self.held.len() } else { self.held.begun() }
     }
 
     pub(crate) fn beat_period(&self) -> Duration {

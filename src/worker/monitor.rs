@@ -129,7 +129,7 @@ impl WorkerMonitor {
                 let read = |task: &Arc<TaskRuntime>| {
                     let parts = tasks.iter().filter(|part| part.name == task.name);
                     let held = parts.map(|part| part.held.len()).sum();
-                    let ahead = task.options.prefetch * task.keys.parts() as usize;
+                    let ahead = task.options.prefetch.kept() * task.keys.parts() as usize;
                     task.tally().read(&task.name, held, task.options.concurrency + ahead)
                 };
                 worker.tally.read(tasks.iter().filter(|task| task.is_first()).map(read).collect())

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::Claimed;
+use crate::options::resolved::Prefetch;
 use crate::runtime::held_jobs::HeldJob;
 use crate::stall::action::StallReason;
 use crate::worker::runner::Own;
@@ -32,9 +33,15 @@ impl NotBegun {
     }
 }
 
+/// The most jobs that an adaptive prefetch claims ahead.
+pub(super) const MOST_AHEAD: usize = 50;
+
+/// How long these jobs wait at least before an adaptive prefetch hands them back.
+const LEAST_WAIT: Duration = Duration::from_millis(2);
+
 /// The jobs that do not run yet, oldest first.
-#[derive(Default)]
 pub(super) struct Ahead {
+    is_adaptive: bool,
     claimed: BTreeMap<u64, NotBegun>,
     /// Begun in Redis, waiting for a slot.
     begun: BTreeMap<u64, NotBegun>,
@@ -46,6 +53,18 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    pub(super) fn new(prefetch: Prefetch) -> Ahead {
+        let is_adaptive = prefetch == Prefetch::Adaptive;
+        Ahead {
+            is_adaptive,
+            claimed: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            bytes: 0,
+            pace: Pace { least_wait: if is_adaptive { LEAST_WAIT } else { Duration::ZERO }, ..Pace::default() },
+        }
+    }
+
     pub(super) fn enter(&mut self, waiting: NotBegun) {
         self.bytes += waiting.job.payload.bytes();
         let place = if waiting.job.begins { &mut self.begun } else { &mut self.claimed };
@@ -55,12 +74,20 @@ impl Ahead {
     pub(super) fn next(&mut self) -> Option<NotBegun> {
         let (_, waiting) = self.begun.pop_first()?;
         self.bytes -= waiting.job.payload.bytes();
-        self.pace.moved = Some(Instant::now());
+        self.pace.began();
         Some(waiting)
     }
 
     pub(super) fn claimed(&self) -> usize {
         self.claimed.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.claimed.len() + self.begun()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// How many have begun, or are in a call that begins them or reverts their begin.
@@ -139,9 +166,17 @@ impl Ahead {
         self.begun.keys().rev().take(count).copied().collect()
     }
 
-    /// How long jobs may still wait for a slot. `None` if no job waits.
+    /// The fences of all jobs that are in no call. Not of hooks: they are not claimed ahead.
+    pub(super) fn waiting(&self) -> Vec<u64> {
+        let begun = self.begun.iter().filter(|(_, waiting)| waiting.job.outcome.is_none());
+        begun.map(|(fence, _)| *fence).chain(self.claimed.keys().copied()).collect()
+    }
+
+    /// How long jobs may still wait for a slot. `None` if no job waits that would then be handed back or have its begin reverted.
     pub(super) fn time_left(&self) -> Option<Duration> {
-        self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.time_left())
+        let waits = self.is_adaptive && !self.claimed.is_empty()
+            || self.begun.values().any(|waiting| waiting.job.outcome.is_none());
+        waits.then(|| self.pace.time_left())
     }
 }
 
@@ -152,9 +187,15 @@ pub(super) struct Pace {
     round_trip: Duration,
     /// When a run last began or ended.
     moved: Option<Instant>,
+    /// How long jobs wait at least.
+    least_wait: Duration,
 }
 
 impl Pace {
+    pub(super) fn began(&mut self) {
+        self.moved = Some(Instant::now());
+    }
+
     pub(super) fn ran(&mut self, time: Duration) {
         // A long run counts at once, short ones gradually.
         self.run = Some(match self.run {
@@ -182,9 +223,9 @@ impl Pace {
         }
     }
 
-    /// How long a job may still wait for a slot: two round trips from when a run last began or ended.
+    /// How long a job may still wait for a slot: two round trips or more from when a run last began or ended.
     fn time_left(&self) -> Duration {
         let since = self.moved.map_or(Duration::ZERO, |moved| moved.elapsed());
-        (self.round_trip * 2).saturating_sub(since)
+        (self.round_trip * 2).max(self.least_wait).saturating_sub(since)
     }
 }

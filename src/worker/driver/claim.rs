@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Driver;
-use super::ahead::NotBegun;
+use super::ahead::{MOST_AHEAD, NotBegun};
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::{Claimed, Payload, Settled, Want};
 use crate::backend::workflow::advance::{EndedNode, NodeEnd};
 use crate::clock::{self, Moment};
 use crate::job::node_id::NodeId;
+use crate::options::resolved::Prefetch;
 use crate::options::stall::{Heartbeat, OnCrash};
 use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::workflow_queue::Notice;
@@ -36,6 +37,7 @@ impl Driver {
         // A slot that a call has just returned must not go to the same unreachable node again.
         let is_unreachable = self.is_unreachable();
         let may_claim = self.task.beats_are_fresh() && !is_unreachable && (self.hungry || !self.pending.is_empty());
+        self.most_ahead = self.adapted();
         let looks = may_claim || self.ahead.claimed() > 0 && !is_unreachable;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, early) = (self.room(), self.early(slots));
@@ -44,12 +46,10 @@ impl Driver {
         self.hooks_left &= slots == 0;
         let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, early) };
         let slots_left = slots.saturating_sub(begins.len());
-        let early_left = (slots + early).saturating_sub(begins.len().max(slots));
+        let early_left = if hooks_first { 0 } else { (slots + early).saturating_sub(begins.len().max(slots)) };
         let mut want = Want::NONE;
         // Begin jobs that were claimed ahead before claiming others.
-        if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
-            want = Want { jobs: slots_left, begin: slots_left, with_slot: slots_left, ..Want::NONE };
-        } else if may_claim {
+        if may_claim && self.task.options.prefetch.kept() > 0 && !hooks_first {
             want.jobs = room.min(self.batch());
             let claiming =
                 self.sequences.iter().filter_map(|sequence| sequence.wanted).any(|want| want.jobs > want.begin);
@@ -57,6 +57,10 @@ impl Driver {
                 want.with_slot = slots_left.min(want.jobs);
                 want.begin = (slots_left + early_left).min(want.jobs);
             }
+        } else if may_claim && (self.ahead.claimed() == 0 || hooks_first) {
+            // A job that began neither now nor early would wait for another call, as if it were not claimed.
+            let jobs = (slots_left + early_left).min(self.batch());
+            want = Want { jobs, begin: jobs, with_slot: slots_left.min(jobs), ..Want::NONE };
         }
         want.hooks = self.task.hook.is_some();
         self.slots().give_back(slots_left - want.with_slot);
@@ -68,34 +72,58 @@ impl Driver {
 
     /// How many more jobs of the task the worker may hold.
     pub(super) fn room(&self) -> usize {
-        let prefetch = self.task.options.prefetch;
+        let prefetch = self.task.options.prefetch.kept();
         if prefetch == 0 || self.worker.clogged.load(Ordering::SeqCst) {
             return self.free_slots();
         }
         let claiming = self.sequences.iter().filter_map(|sequence| sequence.wanted);
         let ahead = self.ahead.claimed() + claiming.map(|want| want.jobs - want.begin).sum::<usize>();
-        let calls = self.sequences.iter().filter(|sequence| sequence.wanted.is_some_and(|want| want.jobs > 0)).count();
-        if !self.ahead.has_room(calls) {
+        if !self.has_room_for_payloads() {
             return 0;
         }
         (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
+    }
+
+    fn has_room_for_payloads(&self) -> bool {
+        let calls = self.sequences.iter().filter(|sequence| sequence.wanted.is_some_and(|want| want.jobs > 0)).count();
+        self.ahead.has_room(calls)
+    }
+
+    /// How many jobs an adaptive prefetch claims ahead now: those that the slots finish in one round trip. None if they could not begin
+    /// early, since to begin later takes a call of its own.
+    fn adapted(&self) -> usize {
+        if self.task.options.prefetch != Prefetch::Adaptive {
+            return 0;
+        }
+        let soon = self.ahead.pace.finished_in_a_round_trip(self.task.options.concurrency).min(MOST_AHEAD);
+        let may = soon > 0 && self.may_begin_early() && self.has_room_for_payloads();
+        if may && !self.worker.clogged.load(Ordering::SeqCst) { soon } else { 0 }
     }
 
     /// How many jobs may begin early, in addition to these slots. After a crash, Redis does not know whether such a job ran. So none
     /// begins early unless pending outcomes show that it will run soon, and both our options and those of the newest worker allow a
     /// further run.
     fn early(&self, slots: usize) -> usize {
+        let concurrency = self.task.options.concurrency;
+        let soon = match self.task.options.prefetch {
+            _ if self.pending.is_empty() => return 0,
+            Prefetch::Fixed(0) => return 0,
+            Prefetch::Adaptive if self.most_ahead == 0 => return 0,
+            Prefetch::Adaptive => self.most_ahead,
+            Prefetch::Fixed(_) if !self.may_begin_early() => return 0,
+            Prefetch::Fixed(most) => self.ahead.pace.finished_in_a_round_trip(concurrency).min(most),
+        };
+        (concurrency + soon).saturating_sub(self.occupied() + slots).min(self.batch())
+    }
+
+    /// Whether a job of the task may begin before it has a slot.
+    fn may_begin_early(&self) -> bool {
         let options = &self.task.options;
-        let is_safe = options.max_count > 0
+        options.max_count > 0
             && options.on_crash == OnCrash::Recover
             && options.heartbeat != Heartbeat::Manual
             && self.slots().are_unbounded()
-            && clock::now() >= self.none_early_until;
-        if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
-            return 0;
-        }
-        let soon = self.ahead.pace.finished_in_a_round_trip(options.concurrency).min(options.prefetch);
-        (options.concurrency + soon).saturating_sub(self.occupied() + slots).min(self.batch())
+            && clock::now() >= self.none_early_until
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -134,7 +162,12 @@ impl Driver {
         let too_late = clock::now() >= kept.after(self.task.options.interval);
         let mut entered = Vec::with_capacity(claimed.len());
         let mut starting = Vec::with_capacity(claimed.len());
+        let free = self.task.options.concurrency.saturating_sub(self.busy.len());
         for job in claimed {
+            let runs_at_once = match self.task.options.prefetch {
+                Prefetch::Fixed(jobs) => jobs == 0,
+                Prefetch::Adaptive => job.begins && self.ahead.is_empty() && starting.len() < free,
+            };
             let own = Own::of(&job, &self.task.options);
             let (last_tick, bells) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.bells));
             let news = Arc::clone(&self.worker.news);
@@ -142,7 +175,7 @@ impl Driver {
                 Arc::new(HeldJob::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
             // Its handler begins later: after the payload is read, or after its workflow has answered.
             let waits = matches!(job.payload, Payload::Apart(_)) || NodeId::of(&job.id).is_some();
-            if self.task.options.prefetch > 0 || waits {
+            if !runs_at_once || waits {
                 held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));
@@ -154,7 +187,7 @@ impl Driver {
                 held.set(Flags::FINISHED);
                 self.give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
-            } else if self.task.options.prefetch == 0 {
+            } else if runs_at_once {
                 starting.push(NotBegun { job, own, held });
             } else {
                 self.ahead.enter(NotBegun { job, own, held });
@@ -162,6 +195,9 @@ impl Driver {
         }
         // Record them before they run: a handler may read its own deadline at once.
         self.task.held.insert(&entered);
+        if !(starting.is_empty() || self.ahead.is_empty()) {
+            self.ahead.pace.began();
+        }
         starting.into_iter().for_each(|job| self.spawn(job));
     }
 
@@ -178,8 +214,14 @@ impl Driver {
             self.spawn(next);
         }
         if self.is_full() && self.ahead.time_left().is_some_and(|left| left.is_zero()) {
-            // Running jobs take longer than estimated, so undo the early begins.
-            self.pending.extend(self.ahead.unstart());
+            // Running jobs take longer than estimated.
+            self.most_ahead = 0;
+            if self.task.options.prefetch == Prefetch::Adaptive {
+                let waiting = self.ahead.waiting();
+                self.hand_back(|held| waiting.contains(&held.fence));
+            } else {
+                self.pending.extend(self.ahead.unstart());
+            }
         }
     }
 
@@ -250,7 +292,7 @@ impl Driver {
 
     /// Applies the answer to these reports. Removes jobs that are no longer held. Moves jobs that began, or whose begin was reverted.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
-        if self.task.options.prefetch == 0 {
+        if self.task.options.prefetch.kept() == 0 && self.ahead.is_empty() {
             return self.task.held.remove(reports.iter().map(|report| report.fence));
         }
         let gone = |fence| settled.lost.contains(fence) || settled.taken.contains(fence);

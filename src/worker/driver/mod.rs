@@ -28,7 +28,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use self::ahead::Ahead;
+use self::ahead::{Ahead, MOST_AHEAD};
 use self::call::{Answered, Call, CallState, slots_of};
 use self::stop::Stop;
 use crate::backend::address::Role;
@@ -37,6 +37,7 @@ use crate::backend::settle::{LARGE_SEQUENCE, SEQUENCES, Want};
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
+use crate::options::resolved::Prefetch;
 use crate::runtime::held_jobs::Flags;
 use crate::runtime::note_store::{GraphCache, NoteStore};
 use crate::runtime::permits::TaskPermits;
@@ -70,6 +71,8 @@ pub(super) struct Driver {
     busy: HashMap<u64, JobId>,
     /// Jobs that are held and do not run yet.
     ahead: Ahead,
+    /// How many of them an adaptive prefetch claims now.
+    most_ahead: usize,
     /// Outcomes that are in no call yet.
     pending: Vec<Report>,
     /// Large outcomes that are in no call yet.
@@ -124,6 +127,7 @@ impl CallSequence {
 impl Driver {
     pub(super) fn new(task: Arc<TaskRuntime>, worker: Arc<WorkerShared>) -> Driver {
         let (store, keys, id) = (Arc::clone(&worker.store), Arc::clone(&task.keys), worker.id.clone());
+        let ahead = Ahead::new(task.options.prefetch);
         Driver {
             _alive: task.alive.token(),
             note_store: Arc::new(NoteStore { store, keys, worker: id, shapes: GraphCache::default() }),
@@ -131,7 +135,8 @@ impl Driver {
             worker,
             runs: JoinSet::new(),
             busy: HashMap::new(),
-            ahead: Ahead::default(),
+            ahead,
+            most_ahead: 0,
             pending: Vec::new(),
             large: VecDeque::new(),
             sequences: SEQUENCES.map(|_| CallSequence::begin(1)),
@@ -212,7 +217,16 @@ impl Driver {
 
     /// The most jobs of one call in each direction: half of those that may be held, so that one half runs while the other is settled.
     fn batch(&self) -> usize {
-        (self.task.options.concurrency + self.task.options.prefetch).div_ceil(2).min(BATCH)
+        let concurrency = self.task.options.concurrency;
+        let ahead = match self.task.options.prefetch {
+            Prefetch::Fixed(jobs) => jobs,
+            // Those that it may claim, holds, or has held until they ended.
+            Prefetch::Adaptive => {
+                let ended = self.pending.len().saturating_sub(concurrency);
+                self.most_ahead.max(self.ahead.len()).max(ended).min(MOST_AHEAD)
+            }
+        };
+        (concurrency + ahead).div_ceil(2).min(BATCH)
     }
 
     fn begin_stop(&mut self) {

@@ -83,7 +83,7 @@ impl Counted {
 }
 
 fn options(concurrency: usize) -> TaskOptions {
-    TaskOptions::new().concurrency(concurrency).retention(Retention::remove_at_once())
+    TaskOptions::new().concurrency(concurrency).prefetch(0).retention(Retention::remove_at_once())
 }
 
 /// Jobs that run until they may end.

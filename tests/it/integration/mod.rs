@@ -1,5 +1,6 @@
 //! Heartline through its public API, on a real server. Dead workers are simulated here; `crash.rs` kills real ones.
 
+mod adaptive;
 mod cancel;
 mod credentials;
 mod damage;

@@ -16,7 +16,7 @@ use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, early_begins, eventually};
 
-fn ids(count: usize) -> Vec<String> {
+pub(super) fn ids(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("job-{at:03}")).collect()
 }
 
@@ -126,13 +126,13 @@ async fn the_sweep_requeues_and_reports_jobs_of_a_silent_worker() {
 }
 
 /// An App with a large buffer for slow subscribers.
-async fn app_with_room(test: &TestTask) -> App {
+pub(super) async fn app_with_room(test: &TestTask) -> App {
     App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
 }
 
 /// Runs jobs that end at once. Returns all events up to the last end, and how many jobs the calls of the worker let
 /// begin early.
-async fn quick(options: TaskOptions, count: usize) -> (Vec<Event>, Vec<usize>) {
+pub(super) async fn quick(options: TaskOptions, count: usize) -> (Vec<Event>, Vec<usize>) {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let settles = test.settles(&proxy).await;
@@ -161,12 +161,12 @@ async fn all_of(events: &mut Subscription<Event>, count: usize) -> Vec<Event> {
 }
 
 /// The most jobs that ran at the same time according to Redis.
-fn most_running(events: &[Event]) -> usize {
+pub(super) fn most_running(events: &[Event]) -> usize {
     let (mut running, mut most) = (BTreeSet::new(), 0);
     for event in events {
         match event {
             Event::Started { id, .. } => assert!(running.insert(id.clone()), "{id} began twice"),
-            Event::Completed { id, .. } | Event::Claimed { id, .. } => {
+            Event::Completed { id, .. } | Event::Claimed { id, .. } | Event::Requeued { id, .. } => {
                 running.remove(id);
             }
             _ => {}

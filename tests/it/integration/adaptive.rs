@@ -1,0 +1,129 @@
+//! The adaptive prefetch, which is the default: short jobs are claimed ahead, and handed back when a run is long.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use heartline::{App, Context, Event, JobError, OnCrash, StallOptions, Subscription, TaskRef};
+
+use crate::integration::prefetch::{app_with_room, ids, most_running, quick};
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Proxy, Tap, early_begins, eventually};
+
+#[tokio::test]
+async fn instant_jobs_are_claimed_ahead_and_run_once() {
+    for concurrency in [1, 10] {
+        let (events, early) = quick(fast().concurrency(concurrency), 2_000).await;
+        assert!(!early.is_empty(), "{concurrency}");
+        let most = most_running(&events);
+        assert!((concurrency + 1..=concurrency + 50).contains(&most), "{concurrency}: {most}");
+        assert!(!events.iter().any(|event| matches!(event, Event::Claimed { .. })), "such a job would wait for a call");
+    }
+}
+
+#[tokio::test]
+async fn without_prefetch_a_worker_holds_no_more_than_its_slots() {
+    let options = fast().prefetch(0);
+    let one_run = fast().stall(StallOptions::new().max_count(0).interval(Duration::from_secs(5)));
+    let failing = fast().stall(StallOptions::new().on_crash(OnCrash::Fail).interval(Duration::from_secs(5)));
+    for options in [options, one_run, failing] {
+        let (events, early) = quick(options.concurrency(2), 500).await;
+        assert!(most_running(&events) <= 2);
+        assert_eq!(early, [0; 0]);
+    }
+}
+
+/// These jobs take far longer than a round trip.
+#[tokio::test]
+async fn jobs_that_take_time_are_claimed_only_when_they_run() {
+    let test = TestTask::plain();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let app = test.app_at(&proxy.url()).await;
+    let task = app
+        .task(TASK, fast().concurrency(2), |_: Context, _: String| async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Ok::<u64, JobError>(1)
+        })
+        .unwrap();
+    task.dispatch_many_with_ids(ids(12).into_iter().map(|id| (id, "x".to_owned()))).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 12).await;
+    worker.stop().await;
+    assert_eq!(early_begins(&settles), [0; 0]);
+}
+
+/// A task whose jobs end at once, except for those whose input is not `x`: they wait for the gate of that name.
+async fn mixed(test: &TestTask, app: &App) -> (TaskRef<String, u64>, Arc<AtomicUsize>) {
+    let (journal, ran) = (Arc::clone(&test.journal), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&ran);
+    let handler = move |ctx: Context, input: String| {
+        let (journal, ran) = (Arc::clone(&journal), Arc::clone(&counted));
+        async move {
+            ran.fetch_add(1, Ordering::SeqCst);
+            if input == "x" { Ok::<u64, JobError>(1) } else { journal.work(ctx, input).await }
+        }
+    };
+    (app.task(TASK, fast().concurrency(1), handler).unwrap(), ran)
+}
+
+/// How many jobs were requeued before this one was dispatched.
+async fn requeued_before(events: &mut Subscription<Event>, last: &str) -> usize {
+    let mut requeued = BTreeSet::new();
+    loop {
+        match next(events).await {
+            Event::Requeued { id, .. } => drop(requeued.insert(id)),
+            Event::Dispatched { id, .. } if id.as_str() == last => return requeued.len(),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_run_hands_the_others_back_to_another_worker() {
+    let test = TestTask::new();
+    let app = app_with_room(&test).await;
+    let mut events = app.events();
+    let (task, ran) = mixed(&test, &app).await;
+    // A long job may be the last that began, so there are several.
+    let long = ["job-300", "job-400", "job-500", "job-600", "job-700", "job-800"];
+    let input = |id: &str| if long.contains(&id) { id } else { "x" }.to_owned();
+    task.dispatch_many_with_ids(ids(1_000).into_iter().map(|id| (id.clone(), input(&id)))).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    let (mut ends, mut back) = (1_000, 0);
+    for gate in long {
+        test.started(&[task.handle(gate).unwrap()]).await;
+        eventually("only the long job is held", PATIENCE, async || {
+            let counts = task.counts().await.unwrap();
+            (counts.running, counts.claimed) == (1, 0)
+        })
+        .await;
+        let last = task.dispatch("x".to_owned()).await.unwrap();
+        ends += 1;
+        back = requeued_before(&mut events, last.id().as_str()).await;
+        if back > 0 {
+            // The long job still runs, and another worker runs all others up to the next long one.
+            let (other_app, before) = (app_with_room(&test).await, task.counts().await.unwrap().completed);
+            let (_, ran_there) = mixed(&test, &other_app).await;
+            let other = TestWorker::start(other_app.worker());
+            eventually("another worker runs them", PATIENCE, async || {
+                task.counts().await.unwrap().completed >= before + back as u64
+            })
+            .await;
+            long.iter().for_each(|gate| test.journal.open(gate));
+            eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == ends).await;
+            other.stop().await;
+            assert_eq!((ran.load(Ordering::SeqCst) + ran_there.load(Ordering::SeqCst)) as u64, ends);
+            break;
+        }
+        test.journal.open(gate);
+    }
+    assert!(back > 0, "no job had begun after a long one");
+    worker.stop().await;
+    assert_eq!(test.dump("stalls").await, None);
+    assert_eq!(test.run::<Option<u64>>("HGET", "meta", &["brokenOffSinceCompleted"]).await, None, "no run broke off");
+    test.nothing_is_left_but(ends as usize).await;
+}
