@@ -16,15 +16,18 @@ use crate::limits::{NARROW_BYTES, stored_number};
 use crate::stall::recovery::Recovery;
 use crate::unix_time::to_ms;
 
-/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `replies`. The last
-/// sequence is for large outcomes, so that nothing else waits for them.
-pub(crate) const SEQUENCES: [&str; 3] = ["", "/2", "/3"];
+/// The suffixes of a worker's call sequences: after the number of a call, and after the worker in `replies`. The driver has the
+/// first three.
+pub(crate) const SEQUENCES: [&str; 4] = ["", "/2", "/3", "/4"];
 
-/// The call sequence for large outcomes.
-pub(crate) const LARGE_SEQUENCE: usize = SEQUENCES.len() - 1;
+/// The call sequence for large outcomes, so that nothing else waits for them.
+pub(crate) const LARGE_SEQUENCE: usize = 2;
+
+/// The call sequence in which the keeper hands back jobs.
+pub(crate) const KEEPER_SEQUENCE: usize = 3;
 
 /// The call sequences as logs name them.
-pub(crate) const PARTS: [&str; SEQUENCES.len()] = ["settle", "settle/2", "settle/3"];
+pub(crate) const PARTS: [&str; SEQUENCES.len()] = ["settle", "settle/2", "settle/3", "settle/4"];
 
 /// The input of a claimed job.
 #[derive(Clone, Debug)]

@@ -78,7 +78,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor) -> bool {
     let on_the_way = calls.iter().filter_map(|call| call.under_way.as_deref()).flatten();
     let ending = on_the_way.filter(|report| report.outcome.ends_the_hold());
     let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();
-    let [first, second, last] = calls.map(|call| call.under_way);
+    let [first, second, last, _] = calls.map(|call| call.under_way);
     rest.retain(|report| report.outcome.ends_the_hold());
     for (sequence, reports) in [first, second].into_iter().enumerate() {
         let Some(reports) = reports else { continue };

@@ -3,6 +3,7 @@
 //! It does not use the user's runtime, so handlers that block every thread there cannot stop it. It runs no user code:
 //! its log lines are written by another thread.
 
+pub(crate) mod ahead;
 pub(crate) mod beat;
 pub(crate) mod dropped_worker;
 pub(crate) mod failover;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::housekeeping::{self, count, expire, trim, trim_unique};
 use super::log::Log;
 use super::task_monitor::TaskMonitor;
-use super::{Keeper, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
+use super::{Keeper, ahead, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
 use crate::clock;
 use crate::runtime::shared::{KeeperEnd, WorkerShared};
 use crate::runtime::task::TaskRuntime;
@@ -41,6 +41,7 @@ pub(crate) fn start(
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(notes::run(Arc::clone(&keeper), Arc::clone(watch)));
+                loops.spawn(ahead::run(Arc::clone(&keeper), Arc::clone(watch)));
                 #[cfg(feature = "schedules")]
                 loops.spawn(super::schedules::run(Arc::clone(&keeper), Arc::clone(watch)));
             }

@@ -53,6 +53,8 @@ impl Flags {
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
     /// The handler has not begun and cannot show that it is alive: the job is claimed ahead, or its payload is being read.
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
+    /// An adaptive prefetch holds the job. The driver or the keeper takes this flag before it decides about the job.
+    pub(crate) const AHEAD: Flags = Flags(1 << 11);
     /// Before and after the run of the handler, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
     /// Every reason not to begin a run.
@@ -229,6 +231,11 @@ impl HeldJob {
     pub(crate) fn begins_to_overstay(&self, now: Moment) -> Option<Duration> {
         let overstays = self.overstays(now).filter(|time| *time > self.guard.cancel_grace + DROP_TIME)?;
         self.adds(Flags::OVERSTAY_LOGGED).then_some(overstays)
+    }
+
+    /// Removes the flag. Returns whether it was set: only one caller gets `true`.
+    pub(crate) fn take(&self, flag: Flags) -> bool {
+        self.flags.fetch_and(!flag.0, Ordering::SeqCst) & flag.0 != 0
     }
 
     fn clear(&self, flags: Flags) {

@@ -1,5 +1,6 @@
 //! What one worker process holds and all its parts share.
 
+pub(crate) mod ahead_watch;
 pub(crate) mod context;
 pub(crate) mod death_proof;
 pub(crate) mod handler;

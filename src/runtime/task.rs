@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+use super::ahead_watch::AheadWatch;
 use super::handler::{Handler, Hook};
 use super::held_jobs::{Bells, HeldJobs};
 use super::outbox::Outbox;
@@ -93,6 +94,8 @@ pub(crate) struct TaskRuntime {
     /// How long its answers took, ms; 0 if it named no job.
     beat_took: AtomicU64,
     pub(crate) claims: UnackedClaims,
+    /// What the driver holds ahead.
+    pub(crate) ahead_watch: AheadWatch,
     /// When a claim was last sent or repeated, ms; before the first, the start.
     last_claim: AtomicU64,
     /// Since when heartbeats have been fresh, ms.
@@ -148,6 +151,7 @@ impl TaskRuntime {
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
             claims: UnackedClaims::default(),
+            ahead_watch: AheadWatch::default(),
             last_claim: AtomicU64::new(clock::now().as_millis()),
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),

@@ -16,12 +16,63 @@ struct Claim {
     sent: Moment,
     /// No other worker can take the jobs of the claim before an interval has passed since then.
     kept: Moment,
+    /// Whether it asks for jobs that will not have a slot.
+    is_ahead: bool,
+    owner: ClaimOwner,
+}
+
+/// Who decides about the jobs of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimOwner {
+    /// Its answer was not applied.
+    Nobody,
+    Driver,
+    Keeper,
 }
 
 impl UnackedClaims {
-    /// Records that the call of this number was sent in this sequence.
-    pub(crate) fn sent(&self, sequence: usize, number: u64, sent: Moment) {
-        self.0.lock()[sequence] = Some(Claim { number, sent, kept: sent });
+    /// Records that the call of this number was sent in this sequence. With `is_ahead` it asks for jobs that will not have a slot.
+    pub(crate) fn sent(&self, sequence: usize, number: u64, sent: Moment, is_ahead: bool) {
+        self.0.lock()[sequence] = Some(Claim { number, sent, kept: sent, is_ahead, owner: ClaimOwner::Nobody });
+    }
+
+    /// The number of the claim of this sequence has changed.
+    pub(crate) fn renumbered(&self, sequence: usize, number: u64) {
+        if let Some(claim) = &mut self.0.lock()[sequence] {
+            claim.number = number;
+        }
+    }
+
+    /// The driver applies the answer to the claim of this sequence. Returns whether its jobs are the driver's: the keeper may have
+    /// handed them back.
+    pub(crate) fn applies(&self, sequence: usize) -> bool {
+        let mut sequences = self.0.lock();
+        let Some(claim) = &mut sequences[sequence] else { return true };
+        if claim.owner == ClaimOwner::Nobody {
+            claim.owner = ClaimOwner::Driver;
+        }
+        claim.owner == ClaimOwner::Driver
+    }
+
+    /// The keeper hands back the jobs of this claim. Returns whether it may: the driver has not applied the answer.
+    pub(crate) fn take_over(&self, sequence: usize, number: u64) -> bool {
+        let mut sequences = self.0.lock();
+        let claim = sequences[sequence].as_mut();
+        let Some(claim) = claim.filter(|claim| claim.number == number && claim.owner == ClaimOwner::Nobody) else {
+            return false;
+        };
+        claim.owner = ClaimOwner::Keeper;
+        true
+    }
+
+    /// The claims, by sequence and number, that ask for jobs that will not have a slot, and whose answers were not applied.
+    pub(crate) fn unapplied_ahead(&self) -> Vec<(usize, u64)> {
+        let sequences = self.0.lock();
+        let claims = sequences.iter().enumerate().filter_map(|(sequence, claim)| Some((sequence, (*claim)?)));
+        claims
+            .filter(|(_, claim)| claim.is_ahead && claim.owner == ClaimOwner::Nobody)
+            .map(|(sequence, claim)| (sequence, claim.number))
+            .collect()
     }
 
     /// Records that the heartbeat sent at `sent` named all jobs of the call.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::Claimed;
+use crate::limits::BATCH_BYTES;
 use crate::options::resolved::Prefetch;
-use crate::runtime::held_jobs::HeldJob;
+use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::stall::action::StallReason;
 use crate::worker::runner::Own;
 
@@ -67,15 +68,45 @@ impl Ahead {
 
     pub(super) fn enter(&mut self, waiting: NotBegun) {
         self.bytes += waiting.job.payload.bytes();
+        self.offer(&waiting);
         let place = if waiting.job.begins { &mut self.begun } else { &mut self.claimed };
         place.insert(waiting.job.fence, waiting);
     }
 
     pub(super) fn next(&mut self) -> Option<NotBegun> {
-        let (_, waiting) = self.begun.pop_first()?;
-        self.bytes -= waiting.job.payload.bytes();
-        self.pace.began();
-        Some(waiting)
+        loop {
+            let (_, waiting) = self.begun.pop_first()?;
+            self.bytes -= waiting.job.payload.bytes();
+            if self.takes(&waiting.held) {
+                self.pace.began();
+                return Some(waiting);
+            }
+        }
+    }
+
+    /// Lets the keeper hand back the job.
+    fn offer(&self, waiting: &NotBegun) {
+        if self.is_adaptive {
+            waiting.held.set(Flags::AHEAD);
+        }
+    }
+
+    /// Takes a job before it starts, or before a call decides about it. Returns `false` if the keeper hands it back.
+    pub(super) fn takes(&self, held: &HeldJob) -> bool {
+        !self.is_adaptive || held.take(Flags::AHEAD)
+    }
+
+    /// Drops the jobs that the keeper hands back. Returns how many of them had begun.
+    pub(super) fn drop_taken(&mut self) -> usize {
+        let (before, bytes) = (self.begun.len(), &mut self.bytes);
+        for group in [&mut self.claimed, &mut self.begun] {
+            group.retain(|_, waiting| {
+                let is_ours = waiting.held.flags().intersects(Flags::AHEAD);
+                *bytes -= if is_ours { 0 } else { waiting.job.payload.bytes() };
+                is_ours
+            });
+        }
+        before - self.begun.len()
     }
 
     pub(super) fn claimed(&self) -> usize {
@@ -101,7 +132,7 @@ impl Ahead {
 
     /// Whether there is room for more payloads, given the number of claims under way.
     pub(super) fn has_room(&self, calls: usize) -> bool {
-        self.bytes + calls * crate::limits::BATCH_BYTES < WAITING_BYTES
+        self.bytes + calls * BATCH_BYTES < WAITING_BYTES
     }
 
     /// Begins up to `slots` jobs that have a slot each, then up to `early` jobs that will wait for a slot.
@@ -113,6 +144,10 @@ impl Ahead {
                 break;
             }
             let (fence, waiting) = next.remove_entry();
+            if !self.takes(&waiting.held) {
+                self.bytes -= waiting.job.payload.bytes();
+                continue;
+            }
             let begin = Disposition::Begin { early: reports.len() >= slots };
             reports.push(Report::without_run(waiting.job.id.clone(), fence, begin));
             self.moving.insert(fence, waiting);
@@ -125,7 +160,9 @@ impl Ahead {
         let (hooks, begun) =
             std::mem::take(&mut self.begun).into_iter().partition(|(_, waiting)| waiting.job.outcome.is_some());
         self.begun = hooks;
-        let begun: BTreeMap<u64, NotBegun> = begun;
+        let (begun, taken): (BTreeMap<u64, NotBegun>, BTreeMap<u64, NotBegun>) =
+            BTreeMap::into_iter(begun).partition(|(_, waiting)| self.takes(&waiting.held));
+        self.bytes -= taken.values().map(|waiting| waiting.job.payload.bytes()).sum::<usize>();
         let report = |(fence, waiting): (&u64, &NotBegun)| {
             Report::without_run(waiting.job.id.clone(), *fence, Disposition::Unstart)
         };
@@ -138,6 +175,7 @@ impl Ahead {
     /// whether the job should have begun in a slot and did not.
     pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
         let Some(waiting) = self.moving.remove(&report.fence) else { return false };
+        self.offer(&waiting);
         let was_to_begin = matches!(report.outcome, Disposition::Begin { .. });
         let place = if was_to_begin && !is_paused { &mut self.begun } else { &mut self.claimed };
         place.insert(report.fence, waiting);
@@ -185,6 +223,8 @@ impl Ahead {
 pub(super) struct Pace {
     run: Option<Duration>,
     round_trip: Duration,
+    /// How many bytes recent outcomes had.
+    bytes: usize,
     /// When a run last began or ended.
     moved: Option<Instant>,
     /// How long jobs wait at least.
@@ -196,13 +236,15 @@ impl Pace {
         self.moved = Some(Instant::now());
     }
 
-    pub(super) fn ran(&mut self, time: Duration) {
+    /// Records how long a run took, and the bytes of its outcome.
+    pub(super) fn ran(&mut self, time: Duration, bytes: usize) {
         // A long run counts at once, short ones gradually.
         self.run = Some(match self.run {
             Some(run) if time < run => run - (run - time) / 8,
             Some(run) => (run + time) / 2,
             None => time,
         });
+        self.bytes = if bytes < self.bytes { self.bytes - (self.bytes - bytes) / 8 } else { bytes };
         self.moved = Some(Instant::now());
     }
 
@@ -221,6 +263,11 @@ impl Pace {
             }
             _ => 0,
         }
+    }
+
+    /// How many outcomes a call can carry besides those of the slots. A job whose outcome has to wait only takes memory.
+    pub(super) fn carried(&self, slots: usize) -> usize {
+        (BATCH_BYTES / self.bytes.max(1)).saturating_sub(slots)
     }
 
     /// How long a job may still wait for a slot: two round trips or more from when a run last began or ended.

@@ -232,7 +232,7 @@ impl Call {
         *number += 1_000;
         task.outbox.sent(*sequence, *number, &self.reports);
         if self.want.jobs > 0 {
-            task.claims.sent(*sequence, *number, self.sent);
+            task.claims.renumbered(*sequence, *number);
         }
     }
 

@@ -20,6 +20,9 @@ use crate::worker::runner::{self, Own};
 /// How long the worker that took the marker has to claim before the worker with the spare marker checks.
 const SPARE_LOOK: Duration = Duration::from_millis(500);
 
+/// How often a driver without a free slot shows the keeper that it runs, while a call claims jobs ahead.
+const LOOK_AT_CALLS: Duration = Duration::from_millis(5);
+
 /// After this many requeues in a row, the driver warns that the job never begins.
 const REQUEUED_OFTEN: u32 = 3;
 
@@ -95,7 +98,8 @@ impl Driver {
         if self.task.options.prefetch != Prefetch::Adaptive {
             return 0;
         }
-        let soon = self.ahead.pace.finished_in_a_round_trip(self.task.options.concurrency).min(MOST_AHEAD);
+        let (pace, slots) = (&self.ahead.pace, self.task.options.concurrency);
+        let soon = pace.finished_in_a_round_trip(slots).min(pace.carried(slots)).min(MOST_AHEAD);
         let may = soon > 0 && self.may_begin_early() && self.has_room_for_payloads();
         if may && !self.worker.clogged.load(Ordering::SeqCst) { soon } else { 0 }
     }
@@ -113,7 +117,9 @@ impl Driver {
             Prefetch::Fixed(_) if !self.may_begin_early() => return 0,
             Prefetch::Fixed(most) => self.ahead.pace.finished_in_a_round_trip(concurrency).min(most),
         };
-        (concurrency + soon).saturating_sub(self.occupied() + slots).min(self.batch())
+        // The jobs that the keeper hands back are still held.
+        let taken = self.task.ahead_watch.under_way();
+        (concurrency + soon).saturating_sub(self.occupied() + slots + taken).min(self.batch())
     }
 
     /// Whether a job of the task may begin before it has a slot.
@@ -203,6 +209,10 @@ impl Driver {
 
     /// Runs jobs that have begun, as far as slots are free.
     pub(super) fn run_next(&mut self) {
+        if self.task.ahead_watch.has_taken() {
+            let slots = self.ahead.drop_taken();
+            self.give_back(slots);
+        }
         if self.ahead.claimed() > 0 {
             // Do not let a cancelled or lost job wait for a long run. A running handler may also wait for the result of one of these jobs.
             let clogged = self.worker.clogged.load(Ordering::SeqCst);
@@ -223,6 +233,20 @@ impl Driver {
                 self.pending.extend(self.ahead.unstart());
             }
         }
+    }
+
+    /// After which time to look whether jobs that are held ahead, or in a call, get a slot. The keeper looks too, in case the driver does
+    /// not run then.
+    pub(super) fn look_after_ahead(&self) -> Option<Duration> {
+        let left = self.ahead.time_left().filter(|_| self.is_full());
+        if self.task.options.prefetch != Prefetch::Adaptive {
+            return left;
+        }
+        let claims_ahead = |want: Want| want.begin > want.with_slot;
+        let in_call = || self.sequences.iter().filter_map(|sequence| sequence.wanted).any(claims_ahead);
+        let look = left.or_else(|| (self.is_full() && in_call()).then_some(LOOK_AT_CALLS));
+        self.task.ahead_watch.will_run(look);
+        look
     }
 
     /// Requeues as many jobs that have begun as slots are owed, the last ones first.
@@ -250,8 +274,12 @@ impl Driver {
     pub(super) fn hand_back(&mut self, which: impl Fn(&HeldJob) -> bool) {
         for fence in self.ahead.which(which) {
             let Some(held) = self.task.held.get(fence) else { continue };
+            let is_ours = self.ahead.takes(&held);
             let had_slot = self.ahead.lose(fence);
             self.give_back(usize::from(had_slot));
+            if !is_ours {
+                continue;
+            }
             held.set(Flags::FINISHED);
             if held.flags().intersects(Flags::LOST) {
                 self.task.held.remove(std::iter::once(fence));

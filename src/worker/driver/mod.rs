@@ -105,6 +105,7 @@ pub(super) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.task.ahead_watch.will_run(None);
         self.task.outbox.put_back(self.pending.drain(..).chain(self.large.drain(..)));
     }
 }
@@ -167,7 +168,9 @@ impl Driver {
                 return Some(self.left());
             }
             if let Some(stop) = &self.stop {
-                let reported = self.pending.is_empty() && self.large.is_empty() && self.calls.is_empty();
+                let is_handing_back = self.task.ahead_watch.under_way() > 0;
+                let reported =
+                    self.pending.is_empty() && self.large.is_empty() && self.calls.is_empty() && !is_handing_back;
                 if self.busy.is_empty() && reported {
                     return None;
                 }
@@ -305,7 +308,7 @@ impl Driver {
         task.outbox.sent(sequence, number, &reports);
         self.sequences[sequence].wanted = Some(want);
         if want.jobs > 0 {
-            self.task.claims.sent(sequence, number, clock::now());
+            self.task.claims.sent(sequence, number, clock::now(), want.begin > want.with_slot);
         }
         self.calls.push(Box::pin(Call::new(task, worker, (sequence, number), want, reports, state).answered()));
     }
@@ -337,9 +340,8 @@ impl Driver {
         if let Some(step) = self.stop.as_ref().and_then(|stop| stop.next_step(now)) {
             until = until.min(step);
         }
-        if let Some(left) = self.ahead.time_left().filter(|_| self.is_full()) {
-            until = until.min(left);
-        }
+        let look = self.look_after_ahead();
+        until = look.map_or(until, |look| until.min(look));
         let has_free_sequence = self.sequences[..LARGE_SEQUENCE].iter().any(|sequence| sequence.wanted.is_none());
         let queued = &mut self.queued;
         let granted = async {
@@ -411,7 +413,10 @@ impl Driver {
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }
-        self.enter(self.task.claims.kept_since(sequence).unwrap_or(sent), settled.claimed);
+        // Read the answer only now: the keeper may hand back the jobs until the driver applies it.
+        let claimed = if self.task.claims.applies(sequence) { settled.claimed } else { Vec::new() };
+        self.give_back(begun - claimed.iter().filter(|job| job.begins).count());
+        self.enter(self.task.claims.kept_since(sequence).unwrap_or(sent), claimed);
         self.hand_back_owed();
         self.task.claims.recorded(sequence);
         self.run_next();

@@ -26,7 +26,7 @@ impl Driver {
             }
             self.give_back(1);
             if !matches!(report.outcome, Disposition::Requeue) {
-                self.ahead.pace.ran(report.ran);
+                self.ahead.pace.ran(report.ran, report.bytes());
             }
             let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
             if lost {

@@ -1,8 +1,8 @@
 //! The adaptive prefetch, which is the default: short jobs are claimed ahead, and handed back when a run is long.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use heartline::{App, Context, Event, JobError, OnCrash, StallOptions, Subscription, TaskRef};
@@ -125,5 +125,101 @@ async fn a_long_run_hands_the_others_back_to_another_worker() {
     worker.stop().await;
     assert_eq!(test.dump("stalls").await, None);
     assert_eq!(test.run::<Option<u64>>("HGET", "meta", &["brokenOffSinceCompleted"]).await, None, "no run broke off");
+    test.nothing_is_left_but(ends as usize).await;
+}
+
+/// Handlers that block their thread until they may go on.
+#[derive(Default)]
+struct Blocks {
+    /// The jobs that block or have blocked, and those that may go on.
+    jobs: Mutex<[BTreeSet<String>; 2]>,
+    changed: Condvar,
+}
+
+impl Blocks {
+    fn block(&self, id: &str) {
+        let mut jobs = self.jobs.lock().unwrap();
+        jobs[0].insert(id.to_owned());
+        drop(self.changed.wait_while(jobs, |[_, free]| !free.contains(id)).unwrap());
+    }
+
+    fn has_begun(&self, id: &str) -> bool {
+        self.jobs.lock().unwrap()[0].contains(id)
+    }
+
+    fn free(&self, id: &str) {
+        self.jobs.lock().unwrap()[1].insert(id.to_owned());
+        self.changed.notify_all();
+    }
+}
+
+/// The thread of the runtime is blocked, so the driver cannot hand the jobs back. The keeper does.
+#[tokio::test]
+async fn a_handler_that_blocks_its_runtime_does_not_keep_the_others() {
+    let test = TestTask::new();
+    let app = app_with_room(&test).await;
+    let mut events = app.events();
+    let (blocks, ran) = (Arc::new(Blocks::default()), Arc::new(AtomicUsize::new(0)));
+    let long: Vec<String> = (3..9).map(|at| format!("job-{at}00")).collect();
+    let task: TaskRef<String, u64> = app.task_ref(TASK).unwrap();
+    let input = |id: &str| if long.iter().any(|other| other == id) { "block" } else { "x" }.to_owned();
+    task.dispatch_many_with_ids(ids(1_000).into_iter().map(|id| (id.clone(), input(&id)))).await.unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (own, its_blocks, its_ran) = (test.clone(), Arc::clone(&blocks), Arc::clone(&ran));
+    let user = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let app = app_with_room(&own).await;
+            let handler = move |ctx: Context, input: String| {
+                its_ran.fetch_add(1, Ordering::SeqCst);
+                if input == "block" {
+                    its_blocks.block(ctx.id().as_str());
+                }
+                async { Ok::<u64, JobError>(1) }
+            };
+            app.task(TASK, fast().concurrency(1), handler).unwrap();
+            app.worker().run_until(async { drop(stopped.await) }).await.unwrap()
+        })
+    });
+    let (mut ends, mut back) = (1_000, 0);
+    for id in &long {
+        eventually("a handler blocks", PATIENCE, async || blocks.has_begun(id)).await;
+        // Outcomes of jobs before it may wait in the blocked runtime: these stay held.
+        let held = async || task.counts().await.unwrap().held_total();
+        let mut before = held().await;
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = held().await;
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        let last = task.dispatch("x".to_owned()).await.unwrap();
+        ends += 1;
+        back = requeued_before(&mut events, last.id().as_str()).await;
+        if back > 0 {
+            break;
+        }
+        blocks.free(id);
+    }
+    assert!(back > 0, "no job was claimed ahead of a handler that blocks");
+    let other_app = app_with_room(&test).await;
+    let there = Arc::clone(&ran);
+    let handler = move |_: Context, _: String| {
+        there.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<u64, JobError>(1) }
+    };
+    other_app.task(TASK, fast().concurrency(1), handler).unwrap();
+    let other = TestWorker::start(other_app.worker());
+    eventually("another worker runs all others", PATIENCE, async || task.counts().await.unwrap().waiting == 0).await;
+    long.iter().for_each(|id| blocks.free(id));
+    eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == ends).await;
+    stop.send(()).unwrap();
+    eventually("the worker stops", PATIENCE, async || user.is_finished()).await;
+    assert_eq!(user.join().unwrap(), heartline::StopReason::Shutdown);
+    other.stop().await;
+    assert_eq!(ran.load(Ordering::SeqCst) as u64, ends, "each job ran once");
+    assert_eq!(test.dump("stalls").await, None);
     test.nothing_is_left_but(ends as usize).await;
 }
