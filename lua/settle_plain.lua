@@ -65,7 +65,6 @@ local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes
   unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
     'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
 if not declared or hook == '1' or nodes or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
-if done > 0 and ((failing or '0') ~= '0' or (broken_off or '0') ~= '0') then return full end
 if is_early and not allows_early(meta) then return full end
 local now, now_ms = now_us()
 local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
@@ -90,9 +89,8 @@ else
   redis.call('ZCARD', completed)
 end
 for at = 1, #heads do
-  local id = heads[at]
-  if tokens[known + at] or not payloads[at] or scores[at] or seen[id] then return full end
-  seen[id] = true
+  if tokens[known + at] or not payloads[at] or scores[at] or seen[heads[at]] then return full end
+  seen[heads[at]] = true
 end
 if others > 0 then
   if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
@@ -116,6 +114,8 @@ if done > 0 then
   add_words(fields, 'ran', { ARGV[9] })
   add_words(fields, 'completed', ids)
   news = { 'out', string.format('%d', (tonumber(out) or 0) + done), 'lastCompletedAt', time }
+  if (failing or '0') ~= '0' then news[5], news[6] = 'failedSinceCompleted', '0' end
+  if (broken_off or '0') ~= '0' then news[#news + 1], news[#news + 2] = 'brokenOffSinceCompleted', '0' end
 end
 if begins > 0 then begin_claimed(claimed, early, jobs, done, known, begin_slots, #worker) end
 local fence, count, begun = next_fence(last, now), known + #heads, math.min(begin, #heads)

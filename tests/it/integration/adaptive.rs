@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use heartline::{App, Context, Event, JobError, OnCrash, StallOptions, Subscription, TaskRef};
+use heartline::{App, Context, Event, JobError, OnCrash, RetryPolicy, StallOptions, Subscription, TaskRef};
 
 use crate::integration::prefetch::{app_with_room, ids, most_running, quick};
 use crate::support::events::next;
@@ -41,7 +41,7 @@ async fn without_prefetch_a_worker_holds_no_more_than_its_slots() {
 async fn jobs_that_take_time_are_claimed_only_when_they_run() {
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
-    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let settles = test.settles(&proxy).await;
     let app = test.app_at(&proxy.url()).await;
     let task = app
         .task(TASK, fast().concurrency(2), |_: Context, _: String| async {
@@ -54,6 +54,30 @@ async fn jobs_that_take_time_are_claimed_only_when_they_run() {
     eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 12).await;
     worker.stop().await;
     assert_eq!(early_begins(&settles), [0; 0]);
+}
+
+#[tokio::test]
+async fn almost_all_calls_of_a_usual_task_are_plain() {
+    // Each retry needs three calls of the other script: in larger batches that is a larger share of fewer calls.
+    for (failing, options) in [(0, fast()), (1, fast().prefetch(0))] {
+        let test = TestTask::plain();
+        let proxy = Proxy::start(test.redis().address()).await;
+        let [plain, full] = [test.sha("settle_plain").await, test.sha("settle").await].map(|sha| Tap::on(&proxy, sha));
+        let app = test.app_at(&proxy.url()).await;
+        let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(50));
+        // One in a hundred fails once.
+        let handler = move |ctx: Context, input: u64| async move {
+            let fails = input % 100 < failing && ctx.attempt() == 1;
+            if fails { Err("once".into()) } else { Ok::<u64, JobError>(input) }
+        };
+        let task = app.task(TASK, options.concurrency(1).retry(retry), handler).unwrap();
+        task.dispatch_many(0..4_000).await.unwrap();
+        let worker = TestWorker::start(app.worker());
+        eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 4_000).await;
+        worker.stop().await;
+        let (plain, full) = (plain.requests().len(), full.requests().len());
+        assert!(full * 20 < plain + full, "{full} of {} calls needed settle", plain + full);
+    }
 }
 
 /// A task whose jobs end at once, except for those whose input is not `x`: they wait for the gate of that name.

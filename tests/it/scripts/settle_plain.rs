@@ -44,6 +44,8 @@ async fn it_leaves_what_settle_leaves() {
         "meta keepCompleted=0",
         "meta eventMode=off",
         "meta failedSinceCompleted=0, brokenOffSinceCompleted=0",
+        "meta failedSinceCompleted=3",
+        "meta brokenOffSinceCompleted=1",
         "candidates a; no active.a",
         "completed old=5; failed old-2=5; cancelled old-3=5",
         "result old=1; error a=E; attempt a=1, old=2; enqueuedAt c=5; completed old=5; checkpoint a=1, b=2",
@@ -127,8 +129,6 @@ async fn rows_that_need_another_rule_leave_the_call_to_settle() {
         "meta paused=1",
         "meta ask=999",
         "no meta.ask",
-        "meta failedSinceCompleted=1",
-        "meta brokenOffSinceCompleted=2",
     ] {
         let mut task = plain_task().await;
         task.write(rows).await;
