@@ -1,6 +1,7 @@
 //! A server whose output buffers are smaller than its replies.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use heartline::{
@@ -173,13 +174,26 @@ async fn node_inputs_that_only_fit_alone_are_read_one_by_one() {
     worker.stop().await;
 }
 
+/// Handlers that began, and the permits that each of them needs to end.
+struct Gate {
+    began: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl Gate {
+    fn new(permits: usize) -> Arc<Gate> {
+        Arc::new(Gate { began: AtomicUsize::new(0), permits: Semaphore::new(permits) })
+    }
+}
+
 /// A worker whose handlers return that many bytes, each with a permit.
-async fn texts(world: &World, permits: &Arc<Semaphore>) -> (TestWorker, Workflow<String>) {
-    let (app, permits) = (world.app().await, Arc::clone(permits));
+async fn texts(world: &World, gate: &Arc<Gate>) -> (TestWorker, Workflow<String>) {
+    let (app, gate) = (world.app().await, Arc::clone(gate));
     let handler = move |_: Context, bytes: usize| {
-        let permits = Arc::clone(&permits);
+        let gate = Arc::clone(&gate);
         async move {
-            permits.acquire().await.unwrap().forget();
+            gate.began.fetch_add(1, Ordering::SeqCst);
+            gate.permits.acquire().await.unwrap().forget();
             Ok::<_, JobError>(text(bytes))
         }
     };
@@ -191,7 +205,7 @@ async fn texts(world: &World, permits: &Arc<Semaphore>) -> (TestWorker, Workflow
 async fn an_output_that_the_server_cannot_send_ends_the_wait() {
     let world = World::alone();
     small_buffers(&world.redis).await;
-    let (worker, flow) = texts(&world, &Arc::new(Semaphore::new(2))).await;
+    let (worker, flow) = texts(&world, &Gate::new(2)).await;
     let start = async |bytes: usize, id: &str| {
         let graph = Graph::new();
         let node = graph.node("text", &LENGTH, bytes);
@@ -209,8 +223,8 @@ async fn an_output_that_the_server_cannot_send_ends_the_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_a_workflow_cannot_get_fails_only_its_node() {
     let world = World::alone();
-    let permits = Arc::new(Semaphore::new(0));
-    let (worker, flow) = texts(&world, &permits).await;
+    let gate = Gate::new(0);
+    let (worker, flow) = texts(&world, &gate).await;
     let graph = Graph::new();
     graph.node("unsent", &LENGTH, 400 * KIB);
     let sent = graph.node("sent", &LENGTH, 100 * KIB);
@@ -219,19 +233,19 @@ async fn a_value_that_a_workflow_cannot_get_fails_only_its_node() {
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     let app = world.app().await;
     let jobs = app.task_ref::<usize, String>("length").unwrap();
-    eventually("all handlers began", PATIENCE, async || jobs.counts().await.unwrap().running == 3).await;
+    eventually("all handlers began", PATIENCE, async || gate.began.load(Ordering::SeqCst) == 3).await;
     // The workflow cannot record the ends of its nodes for some time.
     let mut conn = world.redis.conn().await;
     let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
     let () = conn.rename(key("nodes"), key("kept")).await.unwrap();
     let () = conn.set(key("nodes"), "x").await.unwrap();
-    permits.add_permits(4);
+    gate.permits.add_permits(4);
     eventually("all jobs ended", PATIENCE, async || jobs.counts().await.unwrap().completed == 3).await;
     // This worker has the values in memory; another one has to read them.
     worker.stop().await;
     small_buffers(&world.redis).await;
     let () = conn.rename(key("kept"), key("nodes")).await.unwrap();
-    let (worker, _) = texts(&world, &permits).await;
+    let (worker, _) = texts(&world, &gate).await;
     let _ = app.inspector().recover_workflow("flow").await;
     let ended = tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it is read repeatedly");
     let Err(Error::WorkflowFailed { node, failure, .. }) = ended else { panic!("{ended:?}") };
