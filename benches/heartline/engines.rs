@@ -76,7 +76,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         for run in 1..=count {
             progress(&format!("{name}: {n} jobs, run {run} of {count}"));
             let work = async |bench: &mut Bench| {
-                work::in_process(bench, (concurrency, 0), (n, 64), Keep::Nothing, Events::On).await
+                work::in_process(bench, (concurrency, None), (n, 64), Keep::Nothing, Events::On).await
             };
             let alone = work(bench).await?;
             runs.raw(n, alone.took, &alone.counted);

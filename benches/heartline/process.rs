@@ -22,15 +22,18 @@ struct Load {
     events: Events,
     /// The number of worker processes. With 1, the worker runs in the bench itself.
     workers: usize,
-    /// The number of prefetched jobs.
-    prefetch: usize,
+    /// The number of prefetched jobs; `None` for the default.
+    prefetch: Option<usize>,
+    /// Whether the same is measured without prefetch, in turn.
+    in_turn: bool,
 }
 
 const fn load(name: &'static str, concurrency: usize, jobs: usize) -> Load {
-    Load { name, concurrency, jobs, bytes: 64, keep: Keep::Nothing, events: Events::On, workers: 1, prefetch: 0 }
+    let (keep, events) = (Keep::Nothing, Events::On);
+    Load { name, concurrency, jobs, bytes: 64, keep, events, workers: 1, prefetch: None, in_turn: false }
 }
 
-const LOADS: [Load; 14] = [
+const LOADS: [Load; 17] = [
     load("process_concurrency_1", 1, 30_000),
     load("process_concurrency_10", 10, 60_000),
     load("process_concurrency_100", 100, 200_000),
@@ -43,8 +46,11 @@ const LOADS: [Load; 14] = [
     Load { bytes: 16 * 1024, ..load("process_concurrency_100_16kib", 100, 10_000) },
     Load { events: Events::Off, ..load("process_concurrency_100_events_off", 100, 100_000) },
     Load { events: Events::Subscribed, ..load("process_concurrency_100_with_subscriber", 100, 100_000) },
-    Load { prefetch: 50, ..load("prefetch_50_concurrency_1", 1, 30_000) },
-    Load { prefetch: 50, ..load("prefetch_50_concurrency_10", 10, 60_000) },
+    Load { in_turn: true, ..load("default_concurrency_1", 1, 30_000) },
+    Load { in_turn: true, ..load("default_concurrency_10", 10, 60_000) },
+    Load { in_turn: true, ..load("default_concurrency_100", 100, 200_000) },
+    Load { prefetch: Some(50), in_turn: true, ..load("prefetch_50_concurrency_1", 1, 30_000) },
+    Load { prefetch: Some(50), in_turn: true, ..load("prefetch_50_concurrency_10", 10, 60_000) },
 ];
 
 pub fn rows() -> Vec<&'static str> {
@@ -90,7 +96,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(|load| bench.wants(load.name)).collect::<Vec<_>>() {
         let row = match load {
-            Load { prefetch: 1.., .. } => with_prefetch(bench, load).await?,
+            Load { in_turn: true, .. } => with_prefetch(bench, load).await?,
             Load { concurrency: 1, .. } => one_at_a_time(bench, load).await?,
             _ => batched(bench, load).await?,
         };
@@ -101,6 +107,8 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             "process_concurrency_1000" => {
                 row.must("≥ 140,000, or 0.41 of raw", |value, ratio| value >= 140_000.0 || ratio >= 0.41)
             }
+            "default_concurrency_1" => row.must("≥ 3.5 × without prefetch", |_, ratio| ratio >= 3.5),
+            "default_concurrency_10" => row.must("≥ 2 × without prefetch", |_, ratio| ratio >= 2.0),
             "prefetch_50_concurrency_1" => row.must("≥ 3 × raw", |_, ratio| ratio >= 3.0),
             "prefetch_50_concurrency_10" => row.must("≥ 2.5 × raw", |_, ratio| ratio >= 2.5),
             _ => row,
@@ -116,7 +124,7 @@ async fn with_prefetch(bench: &mut Bench, load: &Load) -> Result<Row> {
         progress(&format!("{}: {n} jobs, run {run} of {count}", load.name));
         let with = worked(bench, load, n).await?;
         runs.own(n, with.took, &with.counted);
-        let without = worked(bench, &Load { prefetch: 0, ..*load }, n).await?;
+        let without = worked(bench, &Load { prefetch: Some(0), ..*load }, n).await?;
         runs.raw(n, without.took, &without.counted);
     }
     Ok(runs.row(load.name).note("raw: the same without prefetch, in turn"))

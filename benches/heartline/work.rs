@@ -61,7 +61,7 @@ pub struct Worked {
 /// Processes `n` jobs of `bytes` each with one worker in this process.
 pub async fn in_process(
     bench: &mut Bench,
-    (concurrency, prefetch): (usize, usize),
+    (concurrency, prefetch): (usize, Option<usize>),
     (n, bytes): (usize, usize),
     keep: Keep,
     events: Events,
@@ -72,11 +72,9 @@ pub async fn in_process(
         Keep::Nothing => options(),
         Keep::Default | Keep::Result => TaskOptions::new(),
     };
-    let options = options.concurrency(concurrency).prefetch(prefetch).events(if events == Events::Off {
-        EventMode::Off
-    } else {
-        EventMode::On
-    });
+    let mode = if events == Events::Off { EventMode::Off } else { EventMode::On };
+    let options = options.concurrency(concurrency).events(mode);
+    let options = if let Some(jobs) = prefetch { options.prefetch(jobs) } else { options };
     if keep == Keep::Result {
         let task = declare(&app, options, &done, n, || Answer { status: 200, bytes: 1_048_576, name: "a.txt".into() })?;
         fill(&task, n, bytes).await?;
