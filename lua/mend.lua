@@ -35,6 +35,7 @@
 -- KEYS[32] outcome      (hash)    column
 -- KEYS[33] finalizing   (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[34] outbox       (zset)    ended nodes to report to their workflow, by end time, ms
+-- KEYS[35] early        (hash)    id -> fence of a held job that began before it had a slot
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: when the caller began to read the lists)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults separated by spaces; at most 200)
@@ -49,7 +50,7 @@ for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
 end
 
-expect_types(lists, {}, columns, { finalizing, outbox })
+expect_types(lists, {}, { early, unpack(columns) }, { finalizing, outbox })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
@@ -57,13 +58,13 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
   enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
-must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed,
+must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed, early,
   unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
 shrink_first('HDEL', cancelling)
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- The time of the end is unknown: it must not look like a recent one.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
-local held, watched = { locks, cancelling, claimed }, { active, candidates }
+local held, watched = { locks, cancelling, claimed, early }, { active, candidates }
 local mends = {
   no_payload = function(id)
     for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end

@@ -115,7 +115,7 @@ local function begun_among(group, claimed, early)
   local ids, begun = ids_of(group), {}
   local doubts = early and redis.call('HMGET', early, unpack(ids)) or {}
   for place, mark in ipairs(redis.call('HMGET', claimed, unpack(ids))) do
-    if not (mark or doubts[place]) then begun[#begun + 1] = ids[place] end
+    if not (mark or doubts[place] == group[place].fence) then begun[#begun + 1] = ids[place] end
   end
   return begun
 end

@@ -51,6 +51,15 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
 /// Hands back the jobs that the driver holds ahead, and those of claims whose answers it has not applied.
 async fn hand_back(keeper: &Keeper, watch: &TaskMonitor, number: &mut u64) {
     let task = &watch.task;
+    // A driver that stops waits for this, also before the first job is taken.
+    let begun = task.ahead_watch.begin();
+    take_and_requeue(keeper, watch, number).await;
+    drop(begun);
+    task.poke.notify_one();
+}
+
+async fn take_and_requeue(keeper: &Keeper, watch: &TaskMonitor, number: &mut u64) {
+    let task = &watch.task;
     let ahead = task.held.all().into_iter().filter(|held| held.take(Flags::AHEAD));
     let requeued = |held: Arc<HeldJob>| {
         // A heartbeat that finds it gone needs no warning.
@@ -64,8 +73,9 @@ async fn hand_back(keeper: &Keeper, watch: &TaskMonitor, number: &mut u64) {
             settle::claimed_by(conn, &task.keys, keeper.worker.id.as_str(), (sequence, call)).await
         };
         let Ok(claimed) = keeper.call(watch, claimed).await else { return };
-        // From here on the driver ignores the jobs of that call.
-        if !claimed.is_empty() && task.claims.take_over(sequence, call) {
+        // From here on the driver ignores these jobs.
+        let fences = claimed.iter().map(|(_, fence)| *fence).collect();
+        if !claimed.is_empty() && task.claims.take_over(sequence, call, fences) {
             let reports = claimed.into_iter().map(|(id, fence)| Report::requeue(id, fence)).collect();
             requeue(keeper, watch, number, reports).await;
         }
@@ -78,7 +88,7 @@ async fn requeue(keeper: &Keeper, watch: &TaskMonitor, number: &mut u64, mut rep
     if all == 0 {
         return;
     }
-    task.ahead_watch.takes(all);
+    let _under_way = task.ahead_watch.takes(all);
     // Newest first: each call puts its jobs in front of those of earlier calls.
     reports.sort_unstable_by_key(|report| report.fence);
     while !reports.is_empty() {
@@ -87,8 +97,6 @@ async fn requeue(keeper: &Keeper, watch: &TaskMonitor, number: &mut u64, mut rep
         answered(keeper, watch, *number, &batch).await;
         task.held.remove(batch.iter().map(|report| report.fence));
     }
-    task.ahead_watch.handed_back(all);
-    task.poke.notify_one();
 }
 
 /// Makes the call until it is answered. A worker whose sequences are closed no longer holds the jobs.

@@ -69,15 +69,17 @@ impl AheadWatch {
         true
     }
 
-    /// The keeper took these jobs and hands them back.
-    pub(crate) fn takes(&self, jobs: usize) {
-        self.under_way.fetch_add(jobs, Ordering::SeqCst);
-        self.has_taken.store(true, Ordering::SeqCst);
+    /// The keeper begins to hand back jobs. It counts as one job until the result is dropped.
+    pub(crate) fn begin(&self) -> HandBack<'_> {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        HandBack { watch: self, jobs: 1 }
     }
 
-    /// The keeper has handed back these jobs.
-    pub(crate) fn handed_back(&self, jobs: usize) {
-        self.under_way.fetch_sub(jobs, Ordering::SeqCst);
+    /// The keeper took these jobs and hands them back, until the result is dropped.
+    pub(crate) fn takes(&self, jobs: usize) -> HandBack<'_> {
+        self.under_way.fetch_add(jobs, Ordering::SeqCst);
+        self.has_taken.store(true, Ordering::SeqCst);
+        HandBack { watch: self, jobs }
     }
 
     /// How many jobs the keeper is handing back.
@@ -88,5 +90,17 @@ impl AheadWatch {
     /// Whether the keeper has taken jobs since the last time.
     pub(crate) fn has_taken(&self) -> bool {
         self.has_taken.load(Ordering::Relaxed) && self.has_taken.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// Jobs that the keeper hands back, until it is dropped.
+pub(crate) struct HandBack<'a> {
+    watch: &'a AheadWatch,
+    jobs: usize,
+}
+
+impl Drop for HandBack<'_> {
+    fn drop(&mut self) {
+        self.watch.under_way.fetch_sub(self.jobs, Ordering::SeqCst);
     }
 }

@@ -249,8 +249,12 @@ impl Pace {
     }
 
     /// Records how long a call took.
+    ///
+    /// It is measured on the user's runtime: one that was blocked for a while must not look like a slow server.
     pub(super) fn answered(&mut self, round_trip: Duration) {
         let before = self.round_trip;
+        let most = if before.is_zero() { round_trip } else { before * 2 + Duration::from_millis(1) };
+        let round_trip = round_trip.min(most);
         self.round_trip = if before.is_zero() { round_trip } else { (before * 7 + round_trip) / 8 };
     }
 

@@ -111,6 +111,10 @@ impl Driver {
         let concurrency = self.task.options.concurrency;
         let soon = match self.task.options.prefetch {
             _ if self.pending.is_empty() => return 0,
+            // Its jobs have slots, and must not find them taken by early jobs of a later call.
+            _ if self.sequences.iter().filter_map(|sequence| sequence.wanted).any(|want| want.with_slot > 0) => {
+                return 0;
+            }
             Prefetch::Fixed(0) => return 0,
             Prefetch::Adaptive if self.most_ahead == 0 => return 0,
             Prefetch::Adaptive => self.most_ahead,
@@ -244,7 +248,8 @@ impl Driver {
         }
         let claims_ahead = |want: Want| want.begin > want.with_slot;
         let in_call = || self.sequences.iter().filter_map(|sequence| sequence.wanted).any(claims_ahead);
-        let look = left.or_else(|| (self.is_full() && in_call()).then_some(LOOK_AT_CALLS));
+        // Also while a slot is free: another task may block the runtime.
+        let look = left.or_else(|| in_call().then_some(LOOK_AT_CALLS));
         self.task.ahead_watch.will_run(look);
         look
     }

@@ -413,8 +413,9 @@ impl Driver {
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }
-        // Read the answer only now: the keeper may hand back the jobs until the driver applies it.
-        let claimed = if self.task.claims.applies(sequence) { settled.claimed } else { Vec::new() };
+        // Until now the keeper may have handed back jobs of this claim.
+        let (taken, mut claimed) = (self.task.claims.applies(sequence), settled.claimed);
+        claimed.retain(|job| !taken.contains(&job.fence));
         self.give_back(begun - claimed.iter().filter(|job| job.begins).count());
         self.enter(self.task.claims.kept_since(sequence).unwrap_or(sent), claimed);
         self.hand_back_owed();

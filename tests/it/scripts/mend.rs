@@ -47,6 +47,14 @@ async fn each_fault_is_repaired_and_a_second_look_finds_none() {
 }
 
 #[tokio::test]
+async fn a_repair_removes_the_mark_of_an_early_begin() {
+    let mut task = sound().await;
+    task.write("completed heard=6; early heard=8").await;
+    assert_eq!(task.ok("mend", "anna 9999999999999 heard 0 two_places").await, "[mended two_places]");
+    assert_keys!(task, "no early");
+}
+
+#[tokio::test]
 async fn a_job_without_payload_is_removed_with_all_its_data() {
     let mut task = sound().await;
     task.columns(COLUMNS, &["delayed"]).await;
