@@ -150,7 +150,9 @@ async fn a_long_run_hands_the_others_back_to_another_worker() {
     assert!(back > 0, "no job had begun after a long one");
     worker.stop().await;
     assert_eq!(test.dump("stalls").await, None);
-    assert_eq!(test.run::<Option<u64>>("HGET", "meta", &["brokenOffSinceCompleted"]).await, None, "no run broke off");
+    // On a busy machine the keeper may hand back a job with a slot, which counts until the next one completes.
+    let broken_off = test.run::<Option<u64>>("HGET", "meta", &["brokenOffSinceCompleted"]).await;
+    assert_eq!(broken_off.unwrap_or(0), 0, "no run broke off");
     test.nothing_is_left_but(ends as usize).await;
 }
 
