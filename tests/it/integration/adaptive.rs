@@ -9,14 +9,14 @@ use heartline::{App, Context, Event, JobError, OnCrash, RetryPolicy, StallOption
 
 use crate::integration::prefetch::{app_with_room, ids, most_running, quick};
 use crate::support::events::next;
-use crate::support::task::{TASK, TestTask, fast};
+use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, Tap, early_begins, eventually};
 
 #[tokio::test]
 async fn instant_jobs_are_claimed_ahead_and_run_once() {
     for concurrency in [1, 10] {
-        let (events, early) = quick(fast().concurrency(concurrency), 2_000).await;
+        let (events, early) = quick(adaptive().concurrency(concurrency), 2_000).await;
         assert!(!early.is_empty(), "{concurrency}");
         let most = most_running(&events);
         assert!((concurrency + 1..=concurrency + 50).contains(&most), "{concurrency}: {most}");
@@ -26,9 +26,9 @@ async fn instant_jobs_are_claimed_ahead_and_run_once() {
 
 #[tokio::test]
 async fn without_prefetch_a_worker_holds_no_more_than_its_slots() {
-    let options = fast().prefetch(0);
-    let one_run = fast().stall(StallOptions::new().max_count(0).interval(Duration::from_secs(5)));
-    let failing = fast().stall(StallOptions::new().on_crash(OnCrash::Fail).interval(Duration::from_secs(5)));
+    let options = fast();
+    let one_run = adaptive().stall(StallOptions::new().max_count(0).interval(Duration::from_secs(5)));
+    let failing = adaptive().stall(StallOptions::new().on_crash(OnCrash::Fail).interval(Duration::from_secs(5)));
     for options in [options, one_run, failing] {
         let (events, early) = quick(options.concurrency(2), 500).await;
         assert!(most_running(&events) <= 2);
@@ -44,7 +44,7 @@ async fn jobs_that_take_time_are_claimed_only_when_they_run() {
     let settles = test.settles(&proxy).await;
     let app = test.app_at(&proxy.url()).await;
     let task = app
-        .task(TASK, fast().concurrency(2), |_: Context, _: String| async {
+        .task(TASK, adaptive().concurrency(2), |_: Context, _: String| async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             Ok::<u64, JobError>(1)
         })
@@ -59,7 +59,7 @@ async fn jobs_that_take_time_are_claimed_only_when_they_run() {
 #[tokio::test]
 async fn almost_all_calls_of_a_usual_task_are_plain() {
     // Each retry needs three calls of the other script: in larger batches that is a larger share of fewer calls.
-    for (failing, options) in [(0, fast()), (1, fast().prefetch(0))] {
+    for (failing, options) in [(0, adaptive()), (1, fast())] {
         let test = TestTask::plain();
         let proxy = Proxy::start(test.redis().address()).await;
         let [plain, full] = [test.sha("settle_plain").await, test.sha("settle").await].map(|sha| Tap::on(&proxy, sha));
@@ -91,7 +91,7 @@ async fn mixed(test: &TestTask, app: &App) -> (TaskRef<String, u64>, Arc<AtomicU
             if input == "x" { Ok::<u64, JobError>(1) } else { journal.work(ctx, input).await }
         }
     };
-    (app.task(TASK, fast().concurrency(1), handler).unwrap(), ran)
+    (app.task(TASK, adaptive().concurrency(1), handler).unwrap(), ran)
 }
 
 /// How many jobs were requeued before this one was dispatched, and had not begun again.
@@ -205,7 +205,7 @@ async fn a_handler_that_blocks_its_runtime_does_not_keep_the_others() {
                 }
                 async { Ok::<u64, JobError>(1) }
             };
-            app.task(TASK, fast().concurrency(1), handler).unwrap();
+            app.task(TASK, adaptive().concurrency(1), handler).unwrap();
             app.worker().run_until(async { drop(stopped.await) }).await.unwrap()
         })
     });
@@ -238,7 +238,7 @@ async fn a_handler_that_blocks_its_runtime_does_not_keep_the_others() {
         there.fetch_add(1, Ordering::SeqCst);
         async { Ok::<u64, JobError>(1) }
     };
-    other_app.task(TASK, fast().concurrency(1), handler).unwrap();
+    other_app.task(TASK, adaptive().concurrency(1), handler).unwrap();
     let other = TestWorker::start(other_app.worker());
     eventually("another worker runs all others", PATIENCE, async || task.counts().await.unwrap().waiting == 0).await;
     long.iter().for_each(|id| blocks.free(id));

@@ -17,8 +17,14 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// The length of a fault that is defined by its length: longer than two intervals and a heartbeat.
 pub const TWO_INTERVALS: Duration = Duration::from_millis(2_400);
 
-/// The shortest interval, and no grace period for handlers at the end of a test.
+/// The shortest interval, and no grace period for handlers at the end of a test. Without prefetch, so that each job is
+/// claimed once: on a busy machine a worker hands back what it claimed ahead.
 pub fn fast() -> TaskOptions {
+    adaptive().prefetch(0)
+}
+
+/// The same with the default prefetch.
+pub fn adaptive() -> TaskOptions {
     TaskOptions::new()
         .stall(StallOptions::new().interval(INTERVAL))
         .shutdown_grace(Duration::ZERO)
@@ -30,9 +36,9 @@ pub fn fast_with(stall: StallOptions) -> TaskOptions {
     fast().stall(stall.interval(INTERVAL))
 }
 
-/// Options with an interval and four slots.
+/// Options with an interval and four slots, without prefetch.
 pub fn options(interval: Duration) -> TaskOptions {
-    TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(interval))
+    TaskOptions::new().concurrency(4).prefetch(0).stall(StallOptions::new().interval(interval))
 }
 
 /// An App. It is built again if a busy machine answers late.
