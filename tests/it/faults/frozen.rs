@@ -54,9 +54,10 @@ fn watch(ctx: &Context, mut say: impl FnMut(String)) {
             say(format!("woke up: {told:?}"));
             return;
         }
-        // A freeze during a heartbeat shows in the next one.
-        woken = last.elapsed() > FREEZE / 2;
-        last = Instant::now();
+        // A freeze during a heartbeat shows in the next one. One reading of the clock, so that no freeze falls between two.
+        let now = Instant::now();
+        woken = now - last > FREEZE / 2;
+        last = now;
         if ctx.is_at_risk() {
             // The deadline is a tenth of the interval after the first moment of risk.
             let since: &Instant = at_risk.get_or_insert(last);
