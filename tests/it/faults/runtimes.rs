@@ -7,7 +7,7 @@ use heartline::{App, Error, Event, RecvError, TaskRef};
 use tokio::sync::oneshot;
 
 use crate::faults::ground::{alone, proxied};
-use crate::faults::unpolled::{ends, polled_once, waiting};
+use crate::faults::unpolled::{ends, polled_elsewhere, waiting};
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, eventually};
 
@@ -160,7 +160,7 @@ async fn another_blocked_runtime_delays_no_caller() {
             assert!(tokio::time::timeout(Duration::from_millis(1), events.recv()).await.is_err());
             let waits = jobs.handle("left-0").unwrap();
             tokio::spawn(async move { waits.result().await });
-            let left: Vec<_> = (0..20).map(|at| polled_once(&jobs, &format!("left-{at}"))).collect();
+            let left: Vec<_> = (0..20).map(|at| polled_elsewhere(&jobs, &format!("left-{at}"))).collect();
             (0..20).for_each(|_| drop(tokio::spawn(jobs.dispatch("x".repeat(600_000)).into_future())));
             tokio::task::yield_now().await;
             (events, left)

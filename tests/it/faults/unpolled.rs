@@ -23,6 +23,13 @@ pub fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
     dispatching
 }
 
+/// The same on another thread than the App's, where the reply may come before the first poll ends.
+pub fn polled_elsewhere(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
+    let mut dispatching: Dispatching = Box::pin(jobs.dispatch("input".to_owned()).id(id));
+    drop(dispatching.as_mut().now_or_never());
+    dispatching
+}
+
 /// Awaits the future and returns its output; panics when it hangs.
 pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} does not end"))
