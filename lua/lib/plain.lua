@@ -1,4 +1,4 @@
--- The parts of settle_plain for a task that has other jobs too: delayed ones, or some with columns of their own.
+-- The parts of settle_plain that few calls need.
 
 -- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
 -- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
@@ -46,8 +46,8 @@ local function plan_of(words, want, claimed)
   return tonumber(begin), tonumber(slots), tonumber(begins), tonumber(begin_slots)
 end
 
--- Begins jobs that were claimed before: positions `done` + 1 to `known`, of which the first `slots` have a slot. Their
--- tokens are in ARGV, and the fence follows the worker.
+-- Begins jobs that were claimed before: positions `done` + 1 to `known`. The first `slots` of them have a slot. Their
+-- tokens are in ARGV; in a token the fence follows the worker.
 local function begin_claimed(claimed, early, jobs, done, known, slots, worker_length)
   redis.call('HDEL', claimed, unpack(jobs, done + 1, known))
   local marks = {}

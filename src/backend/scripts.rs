@@ -29,10 +29,11 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter events failing failure
-    faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace held hooks interval known
-    largest lock may named nodes now object page parked place plain renew replay reported_outcomes resolve schedules shrink_first
-    since spare states stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake
+    around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter
+    events failing failure faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace
+    held hooks interval known largest lock may named nodes now object page parked place plain renew replay
+    reported_outcomes resolve schedules shrink_first since spare states stored_outcomes terminal tick_jobs ticks
+    tombstones totals types unique unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.

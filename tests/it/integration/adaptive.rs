@@ -11,7 +11,10 @@ use crate::integration::prefetch::{app_with_room, ids, most_running, quick};
 use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, Tap, early_begins, eventually};
+use crate::support::{PATIENCE, Proxy, Tap, early_begins, early_begins_of, eventually};
+
+/// A task whose handler blocks the runtime of another one.
+const BLOCKER: &str = "blocker";
 
 #[tokio::test]
 async fn instant_jobs_are_claimed_ahead_and_run_once() {
@@ -171,6 +174,10 @@ impl Blocks {
         drop(self.changed.wait_while(jobs, |[_, free]| !free.contains(id)).unwrap());
     }
 
+    fn arrive(&self, id: &str) {
+        self.jobs.lock().unwrap()[0].insert(id.to_owned());
+    }
+
     fn has_begun(&self, id: &str) -> bool {
         self.jobs.lock().unwrap()[0].contains(id)
     }
@@ -250,4 +257,63 @@ async fn a_handler_that_blocks_its_runtime_does_not_keep_the_others() {
     assert_eq!(ran.load(Ordering::SeqCst) as u64, ends, "each job ran once");
     assert_eq!(test.dump("stalls").await, None);
     test.nothing_is_left_but(ends as usize).await;
+}
+
+/// A claim sent while a slot is free: its answer comes when another task has blocked the runtime.
+#[tokio::test]
+async fn a_blocked_runtime_gives_back_a_claim_without_its_reply() {
+    let test = TestTask::plain();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let (blocks, ran) = (Arc::new(Blocks::default()), Arc::new(AtomicUsize::new(0)));
+    let (go, goes) = tokio::sync::oneshot::channel::<()>();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (own, url, its_blocks, its_ran) = (test.clone(), proxy.url(), Arc::clone(&blocks), Arc::clone(&ran));
+    let goes = Arc::new(tokio::sync::Mutex::new(Some(goes)));
+    let user = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let app = own.app_at(&url).await;
+            let handler = move |_: Context, _: String| {
+                its_ran.fetch_add(1, Ordering::SeqCst);
+                async { Ok::<u64, JobError>(1) }
+            };
+            app.task(&own.name, adaptive().concurrency(2), handler).unwrap();
+            let blocker = move |_: Context, (): ()| {
+                let (blocks, goes) = (Arc::clone(&its_blocks), Arc::clone(&goes));
+                async move {
+                    blocks.arrive("waits");
+                    let goes = goes.lock().await.take().unwrap();
+                    goes.await.unwrap();
+                    blocks.block("blocks");
+                    Ok::<(), JobError>(())
+                }
+            };
+            app.task(BLOCKER, adaptive(), blocker).unwrap();
+            app.worker().run_until(async { drop(stopped.await) }).await.unwrap()
+        })
+    });
+    let (app, jobs) = test.producer().await;
+    let blocker: TaskRef<(), ()> = app.task_ref(BLOCKER).unwrap();
+    blocker.dispatch(()).await.unwrap();
+    eventually("the handler waits", PATIENCE, async || blocks.has_begun("waits")).await;
+
+    let (replies, shas) = (test.key("replies"), [test.sha("settle").await, test.sha("settle_plain").await]);
+    let has = |request: &[u8], word: &str| request.windows(word.len()).any(|part| part == word.as_bytes());
+    let mut hold = proxy.hold_next_reply_matching(move |request| {
+        has(request, &replies) && shas.iter().any(|sha| has(request, sha)) && early_begins_of(request) > 0
+    });
+    jobs.dispatch_many((0..500).map(|_| "x".to_owned())).await.unwrap();
+    hold.happened().await;
+    go.send(()).unwrap();
+    eventually("the runtime is blocked", PATIENCE, async || blocks.has_begun("blocks")).await;
+    let held = async || jobs.counts().await.unwrap().held_total();
+    eventually("its jobs are given back", PATIENCE, async || held().await == 0).await;
+    blocks.free("blocks");
+    drop(hold);
+    eventually("all have ended", PATIENCE, async || jobs.counts().await.unwrap().completed == 500).await;
+    stop.send(()).unwrap();
+    eventually("the worker stops", PATIENCE, async || user.is_finished()).await;
+    assert_eq!(user.join().unwrap(), heartline::StopReason::Shutdown);
+    assert_eq!(ran.load(Ordering::SeqCst), 500, "each job ran once");
+    assert_eq!(test.dump("stalls").await, None);
 }

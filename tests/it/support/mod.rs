@@ -39,7 +39,7 @@ pub use eventually::eventually;
 pub use line::Line;
 pub use proxy::Proxy;
 pub use server::{TestRedis, ask_port};
-pub use settle_args::{early_begins, plain_args, settle_args};
+pub use settle_args::{early_begins, early_begins_of, plain_args, settle_args};
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;
 pub use thorough::{is_thorough, rounds};

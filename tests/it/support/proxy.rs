@@ -151,9 +151,13 @@ impl Proxy {
     /// its connection. Other connections continue.
     pub fn hold_next_reply_to(&self, needle: impl Into<Vec<u8>>) -> Hold {
         let needle = needle.into();
+        self.hold_next_reply_matching(move |request| find(request, &needle).is_some())
+    }
+
+    /// Like [`hold_next_reply_to`](Self::hold_next_reply_to), for the next request (in protocol form) that `matches`.
+    pub fn hold_next_reply_matching(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Hold {
         let (sender, happened) = oneshot::channel();
         let (release, released) = oneshot::channel();
-        let matches = move |request: &[u8]| find(request, &needle).is_some();
         self.shared.fates().push((Box::new(matches), Fate::Hold(sender, released)));
         Hold { happened, _release: release }
     }

@@ -62,18 +62,20 @@ pub fn plain_args(args: &[String]) -> Option<Vec<String>> {
 
 /// How many jobs each of these calls lets begin before they have a slot. Calls without such a job are left out.
 pub fn early_begins(settles: &Tap) -> Vec<usize> {
-    let of_call = |request: Vec<u8>| {
-        let words = words(&request);
-        // The command, the script and the number of keys come first.
-        let keys: usize = words[2].parse().unwrap();
-        let arg = |number: usize| words[2 + keys + number].parse::<usize>().unwrap_or(0);
-        // `begin` without `with_slot`, and `begins` without `begin_slots`; in `settle_plain` they are one argument.
-        let plan: Vec<usize> = words[2 + keys + 7].split(' ').filter_map(|word| word.parse().ok()).collect();
-        match plan[..] {
-            [begin, with_slot, begins, begin_slots] => begin - with_slot + begins - begin_slots,
-            _ if words[2 + keys + 2].contains('\n') => 0,
-            _ => arg(6) - arg(7) + arg(13) - arg(14),
-        }
-    };
-    settles.requests().into_iter().map(of_call).filter(|jobs| *jobs > 0).collect()
+    settles.requests().iter().map(|request| early_begins_of(request)).filter(|jobs| *jobs > 0).collect()
+}
+
+/// How many jobs this call of `settle` or `settle_plain` lets begin before they have a slot.
+pub fn early_begins_of(request: &[u8]) -> usize {
+    let words = words(request);
+    // The command, the script and the number of keys come first.
+    let keys: usize = words[2].parse().unwrap();
+    let arg = |number: usize| words[2 + keys + number].parse::<usize>().unwrap_or(0);
+    // `begin` without `with_slot`, and `begins` without `begin_slots`; in `settle_plain` they are one argument.
+    let plan: Vec<usize> = words[2 + keys + 7].split(' ').filter_map(|word| word.parse().ok()).collect();
+    match plan[..] {
+        [begin, with_slot, begins, begin_slots] => begin - with_slot + begins - begin_slots,
+        _ if words[2 + keys + 2].contains('\n') => 0,
+        _ => arg(6) - arg(7) + arg(13) - arg(14),
+    }
 }
