@@ -408,6 +408,15 @@ async fn a_job_that_began_early_survives_one_crash_uncounted() {
     }
 }
 
+/// No worker lets such a job begin early, but a mark may be there.
+#[tokio::test]
+async fn an_early_mark_does_not_forgive_a_second_crash() {
+    let mut task = begun_early().await;
+    task.write("snapshot; recovery a=silent v 5").await;
+    assert_eq!(sweep(&mut task, "auto").await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
+    assert_keys!(task, "recovery a=silent w NOW; stalledCount a=1; no early");
+}
+
 #[tokio::test]
 async fn an_early_begin_is_put_back_unless_a_person_fails_it() {
     for choice in ["recover", "fail", "retry"] {
