@@ -1,10 +1,12 @@
 //! The address of the server, and how connections to it are made.
 
 use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::Either;
 use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -170,7 +172,7 @@ impl Address {
         if let Topology::Sentinels(guided) = &self.topology {
             guided.sentinels.watch().await;
         }
-        std::future::pending().await
+        pending().await
     }
 
     /// Does the work while the primary of this epoch remains the primary. An answer that comes later is discarded.
@@ -182,16 +184,25 @@ impl Address {
         primary_epoch: u64,
         work: impl Future<Output = Result<T>> + 'a,
     ) -> impl Future<Output = Result<T>> + 'a {
-        // This is not an async function, which would store the work twice in its future: callers have small stacks.
-        let Topology::Sentinels(guided) = &self.topology else { return Either::Left(work) };
-        let work = Box::pin(work);
-        Either::Right(async move {
-            tokio::select! {
-                biased;
-                () = guided.sentinels.left(primary_epoch) => Err(Error::primary_changed()),
-                done = work => done,
-            }
-        })
+        // This is not an async function, which would store the work in its future: callers have small stacks.
+        let mut work = Box::pin(work);
+        async move {
+            let mut left = pin!(self.left(primary_epoch));
+            // Only this part is compiled for each work.
+            let done = poll_fn(|cx| match left.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(Error::primary_changed())),
+                Poll::Pending => work.as_mut().poll(cx),
+            });
+            done.await
+        }
+    }
+
+    /// Returns when this primary epoch is over.
+    async fn left(&self, primary_epoch: u64) {
+        match &self.topology {
+            Topology::Sentinels(guided) => guided.sentinels.left(primary_epoch).await,
+            Topology::Single(_) | Topology::Cluster(_) => pending().await,
+        }
     }
 
     /// How to reach the primary; in a cluster, any node.

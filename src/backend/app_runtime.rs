@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -42,7 +43,7 @@ impl AppRuntime {
 
     /// Runs the work in a detached task. `None` if there is no runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
-        self.handle().map(|handle| handle.spawn(work))
+        self.handle().map(|handle| handle.spawn(work.boxed()))
     }
 
     /// Runs the work in its own task, so that it proceeds even if the caller does not poll this future. Dropping the
@@ -55,7 +56,7 @@ impl AppRuntime {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let handle = self.handle().ok_or(Error::Closed)?;
-        match AbortOnDropHandle::new(handle.spawn(work)).await {
+        match AbortOnDropHandle::new(handle.spawn(work.boxed())).await {
             Ok(done) => done,
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(_) => Err(Error::Closed),

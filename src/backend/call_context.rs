@@ -1,8 +1,14 @@
 //! Which nodes of a cluster a call waits for, so that an error can name the one that does not answer.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use tokio::task::coop::{Unconstrained, unconstrained};
+use tokio::time::Sleep;
 
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
@@ -18,9 +24,25 @@ tokio::task_local! {
 /// last.
 pub(crate) async fn within<T>(time: Duration, late: fn() -> Error, call: impl Future<Output = Result<T>>) -> Result<T> {
     let asked = Asked::default();
-    match tokio::time::timeout(time, ASKED.scope(Arc::clone(&asked), call)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(late().by_node(asked.lock().pop())),
+    let (mut call, mut end) = (pin!(call), pin!(unconstrained(tokio::time::sleep(time))));
+    let mut answer = None;
+    poll_fn(|cx| {
+        poll_within(&asked, end.as_mut(), cx, &mut |cx| call.as_mut().poll(cx).map(|made| answer = Some(made)))
+    })
+    .await;
+    answer.unwrap_or_else(|| Err(late().by_node(asked.lock().pop())))
+}
+
+/// Returns when the call is made, or when its time is over. This part of [`within`] is compiled once for all calls.
+fn poll_within(
+    asked: &Asked,
+    end: Pin<&mut Unconstrained<Sleep>>,
+    cx: &mut Context<'_>,
+    call: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>,
+) -> Poll<()> {
+    match ASKED.sync_scope(Arc::clone(asked), || call(cx)) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => end.poll(cx),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
@@ -60,10 +61,8 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         let (sender, answer) = watch::channel(None);
         attempts.insert(runtime.id(), answer.clone());
         let work = work();
-        runtime.spawn(async move {
-            // No receiver may be left.
-            sender.send_replace(Some(Arc::new(work.await)));
-        });
+        // No receiver may be left.
+        runtime.spawn(work.map(move |done| drop(sender.send_replace(Some(Arc::new(done))))).boxed());
         answer
     }
 }

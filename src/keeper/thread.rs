@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use super::housekeeping::{self, count, expire, trim, trim_unique};
 use super::log::Log;
 use super::task_monitor::TaskMonitor;
@@ -24,26 +27,29 @@ pub(crate) fn start(
     std::thread::Builder::new().name("heartline-keeper".to_owned()).spawn(move || {
         let _alive = alive;
         runtime.block_on(async {
-            let mut loops = tokio::task::JoinSet::new();
+            let mut loops = tokio::task::JoinSet::<()>::new();
+            // Boxed, so that the code of a task is compiled once for all loops.
+            let mut start = |run: BoxFuture<'static, ()>| drop(loops.spawn(run));
             let store = Arc::clone(&keeper.worker.store);
-            loops.spawn(async move { store.address.watch().await });
-            loops.spawn(tick::run(Arc::clone(&keeper)));
-            loops.spawn(hints::run(Arc::clone(&keeper)));
-            loops.spawn(presence::run(Arc::clone(&keeper)));
-            loops.spawn(reconcile::run(Arc::clone(&keeper)));
-            loops.spawn(housekeeping::run(Arc::clone(&keeper), "retention", |own, watch| Box::pin(trim(own, watch))));
-            loops.spawn(housekeeping::run(Arc::clone(&keeper), "expiry", |own, watch| Box::pin(expire(own, watch))));
-            loops.spawn(housekeeping::run(Arc::clone(&keeper), "counts", |own, watch| Box::pin(count(own, watch))));
-            loops.spawn(housekeeping::run(Arc::clone(&keeper), "unique keys", |own, watch| {
-                Box::pin(trim_unique(own, watch))
-            }));
+            start(async move { store.address.watch().await }.boxed());
+            start(tick::run(Arc::clone(&keeper)).boxed());
+            start(hints::run(Arc::clone(&keeper)).boxed());
+            start(presence::run(Arc::clone(&keeper)).boxed());
+            start(reconcile::run(Arc::clone(&keeper)).boxed());
+            start(housekeeping::run(Arc::clone(&keeper), "retention", |own, watch| Box::pin(trim(own, watch))).boxed());
+            start(housekeeping::run(Arc::clone(&keeper), "expiry", |own, watch| Box::pin(expire(own, watch))).boxed());
+            start(housekeeping::run(Arc::clone(&keeper), "counts", |own, watch| Box::pin(count(own, watch))).boxed());
+            start(
+                housekeeping::run(Arc::clone(&keeper), "unique keys", |own, watch| Box::pin(trim_unique(own, watch)))
+                    .boxed(),
+            );
             for watch in keeper.watches.iter() {
-                loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
-                loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
-                loops.spawn(notes::run(Arc::clone(&keeper), Arc::clone(watch)));
-                loops.spawn(ahead::run(Arc::clone(&keeper), Arc::clone(watch)));
+                start(beat::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());
+                start(sweep::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());
+                start(notes::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());
+                start(ahead::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());
                 #[cfg(feature = "schedules")]
-                loops.spawn(super::schedules::run(Arc::clone(&keeper), Arc::clone(watch)));
+                start(super::schedules::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());
             }
             let handed_back = tokio::select! {
                 () = end.stop.cancelled() => None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -249,15 +250,12 @@ impl PartEnd {
 
 impl Loops {
     fn spawn(&mut self, part: WorkerPart, run: impl Future<Output = ()> + Send + 'static) {
-        let id = self.running.spawn(async move {
-            run.await;
-            None
-        });
+        let id = self.running.spawn(run.map(|()| None).boxed());
         self.parts.insert(id.id(), (part, None));
     }
 
     fn drive(&mut self, driver: Driver, task: usize) {
-        let id = self.running.spawn(driver.run());
+        let id = self.running.spawn(driver.run().boxed());
         self.parts.insert(id.id(), (WorkerPart::Driver, Some(task)));
         self.drivers += 1;
     }

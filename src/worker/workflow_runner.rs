@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::keys::TaskKeys;
@@ -169,7 +170,7 @@ impl WorkflowRunner {
                 tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs could not be reported to their workflows; a visit will retry");
             }
             Done::LookedAt(table)
-        });
+        }.boxed());
     }
 
     /// Takes workflows to visit, if all earlier ones were visited.
@@ -186,25 +187,28 @@ impl WorkflowRunner {
             listed.extend(self.seen.0.iter().cloned());
             self.seen.1 = Instant::now();
         }
-        self.calls.spawn(async move {
-            let store = &worker.store;
-            let names: Vec<&str> = listed.iter().map(String::as_str).collect();
-            let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
-            if !names.is_empty()
-                && let Err(e) = store.call(list).await
-            {
-                tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
+        self.calls.spawn(
+            async move {
+                let store = &worker.store;
+                let names: Vec<&str> = listed.iter().map(String::as_str).collect();
+                let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
+                if !names.is_empty()
+                    && let Err(e) = store.call(list).await
+                {
+                    tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
+                }
+                let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
+                if is_used {
+                    record_answer(&worker, "turn", "the list of workflows", &taken);
+                }
+                let taken = taken.unwrap_or_else(|e| {
+                    tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
+                    (Vec::new(), false)
+                });
+                Done::Turn(taken.0, taken.1)
             }
-            let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
-            if is_used {
-                record_answer(&worker, "turn", "the list of workflows", &taken);
-            }
-            let taken = taken.unwrap_or_else(|e| {
-                tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
-                (Vec::new(), false)
-            });
-            Done::Turn(taken.0, taken.1)
-        });
+            .boxed(),
+        );
     }
 
     fn done(&mut self, done: Result<Done, JoinError>) {
@@ -262,7 +266,7 @@ impl WorkflowRunner {
                 tracing::debug!(workflow = name, error = %e.chain(), "the next step of a workflow failed; a visit will retry");
             }
             Done::Followed
-        });
+        }.boxed());
     }
 
     /// Starts the calls that are due, one of each kind per workflow.
@@ -272,10 +276,13 @@ impl WorkflowRunner {
                 own.is_asking = true;
                 let asks: Vec<Ask> = own.asks.drain(..own.asks.len().min(BATCH)).collect();
                 let (worker, name) = (Arc::clone(&self.worker), name.clone());
-                self.calls.spawn(async move {
-                    let (again, follows) = enter(&worker, &name, asks).await;
-                    Done::Asked(name, again, follows)
-                });
+                self.calls.spawn(
+                    async move {
+                        let (again, follows) = enter(&worker, &name, asks).await;
+                        Done::Asked(name, again, follows)
+                    }
+                    .boxed(),
+                );
             }
             if !own.ended.is_empty() && !own.is_reporting {
                 own.is_reporting = true;
@@ -300,7 +307,7 @@ impl WorkflowRunner {
                             Done::Reported(name, None)
                         }
                     }
-                });
+                }.boxed());
             }
         }
         self.errands
@@ -325,7 +332,7 @@ impl WorkflowRunner {
                     tracing::debug!(workflow = name, error = %e.chain(), "a visit to a workflow failed; will retry");
                 }
                 Done::Looked(name)
-            });
+            }.boxed());
         }
         if self.turns.is_empty() && self.more_turns {
             self.take_turn();
