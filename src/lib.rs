@@ -129,6 +129,7 @@ mod events;
 pub mod guide;
 pub mod inspect;
 mod job;
+mod join;
 mod keeper;
 mod latency;
 mod limits;

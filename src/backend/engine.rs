@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{ready, try_join_all};
+use futures_util::future::ready;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
@@ -28,6 +28,7 @@ use super::tables::Tables;
 use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE, RESPONSE_TIMEOUT};
 use super::turns::Turns;
 use crate::error::{Error, Result};
+use crate::join::try_join_all;
 use crate::mutex::Mutex;
 use crate::timings::Timings;
 

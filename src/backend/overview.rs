@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
-
 use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::keys::{self, Key, TaskKeys};
@@ -13,6 +11,7 @@ use super::scripts;
 use super::timeouts::RESPONSE_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::job::id::JobId;
+use crate::join::try_join_all;
 use crate::limits::{stored_number, stored_score};
 
 /// The jobs of a task, counted in one step.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use redis::Cmd;
 
 use super::call_context;
@@ -15,6 +15,7 @@ use super::scripts;
 use super::settle::SEQUENCES;
 use super::streams;
 use crate::error::Result;
+use crate::join::join_all;
 use crate::limits::BATCH;
 
 /// In a cluster, bounds a call to one node. If that node is unreachable, the calls to other nodes should still be made.

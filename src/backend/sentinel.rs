@@ -8,7 +8,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,6 +19,7 @@ use super::classify::{knows_no_primary, not_connected};
 use super::connector::Plain;
 use super::single_flight::SingleFlight;
 use crate::error::{Error, Result};
+use crate::join::join_all;
 use crate::mutex::Mutex;
 
 const ASK: Duration = Duration::from_secs(1);

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::{InfoDict, RedisResult};
 
 use super::classify::classify;
@@ -13,6 +12,7 @@ use super::reply::PlainCall;
 use super::scripts;
 use super::streams::server_time_ms;
 use crate::error::{Error, Result};
+use crate::join::join_all;
 
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::Value;
 
 use super::classify::classify;
@@ -11,6 +10,7 @@ use super::keys::{Key, TaskKeys};
 use super::reply::{PlainCall, Text};
 use super::scripts;
 use crate::error::{Error, Result};
+use crate::join::join_all;
 use crate::limits::stored_number;
 use crate::unix_time::to_ms;
 

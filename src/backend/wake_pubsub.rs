@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use redis::{PushInfo, PushKind};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -19,6 +18,7 @@ use super::keys::{Key, TaskKeys};
 use super::reply::PlainCall;
 use super::timeouts::CONNECT_TIMEOUT;
 use crate::error::{Error, Result};
+use crate::join::try_join_all;
 
 pub(crate) use super::slot_map::ClusterNode;
 

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
-use futures_util::future::{BoxFuture, join_all, try_join_all};
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use crate::backend::stream_reader::{self, StreamsApart};
 use crate::backend::streams::{self, Entry};
 use crate::backoff::Pauses;
 use crate::error::Error;
+use crate::join::{join_all, try_join_all};
 
 /// How long one XREAD blocks without entries.
 const BLOCK: Duration = Duration::from_secs(5);

@@ -14,6 +14,7 @@ use crate::backend::actions;
 use crate::error::Error;
 use crate::escape::cut;
 use crate::job::state::JobState;
+use crate::join::join_all;
 use crate::limits::MESSAGE_LIMIT;
 use crate::unix_time::at_ms;
 use crate::worker_id::WorkerId;
@@ -128,6 +129,8 @@ impl Inspector {
 }
 
 /// Makes all calls, and returns their answers or the first failure.
-async fn try_all<T>(calls: impl Iterator<Item = impl Future<Output = Result<T, Error>>>) -> Result<Vec<T>, Error> {
-    futures_util::future::join_all(calls).await.into_iter().collect()
+async fn try_all<T>(
+    calls: impl Iterator<Item = impl Future<Output = Result<T, Error>> + Send>,
+) -> Result<Vec<T>, Error> {
+    join_all(calls).await.into_iter().collect()
 }

@@ -3,13 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use futures_util::future::try_join_all;
-
 use serde::Serialize;
 
 use super::Inspector;
 use crate::backend::overview;
 use crate::error::Error;
+use crate::join::try_join_all;
 
 /// The memory of one column of a task. See [`Inspector::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

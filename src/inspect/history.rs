@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
-
 use serde::Serialize;
 
 use super::Inspector;
@@ -18,6 +16,7 @@ use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, RejectedOutcome};
 use crate::job::id::JobId;
+use crate::join::try_join_all;
 use crate::unix_time::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
 use crate::worker_id::WorkerId;
 

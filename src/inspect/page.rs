@@ -4,8 +4,6 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
-
 use serde::Serialize;
 
 use super::Inspector;
@@ -18,6 +16,7 @@ use crate::error::Error;
 use crate::job::failure::codes;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::join::try_join_all;
 use crate::limits::stored_score;
 use crate::options::modes::Priority;
 use crate::unix_time::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};

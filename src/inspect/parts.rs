@@ -4,8 +4,6 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
-
 use super::Inspector;
 use crate::backend::jobs;
 use crate::backend::keys::TaskKeys;
@@ -14,6 +12,7 @@ use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::join::try_join_all;
 use crate::options::validate;
 
 /// The separator of partition cursors. No cursor contains two spaces.
@@ -81,7 +80,7 @@ impl Cursors {
         read: impl Fn(Arc<TaskKeys>, String) -> F,
     ) -> Result<Vec<Vec<T>>, Error>
     where
-        F: Future<Output = Result<(Vec<T>, Option<String>), Error>>,
+        F: Future<Output = Result<(Vec<T>, Option<String>), Error>> + Send,
     {
         let reads = self.0.iter().zip(tables).map(|(cursor, keys)| {
             let page = cursor.clone().map(|cursor| read(Arc::clone(keys), cursor));

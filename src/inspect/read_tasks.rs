@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{join_all, try_join, try_join_all};
+use futures_util::future::try_join;
 
 use super::Inspector;
 use super::audit_report::Inconsistency;
@@ -14,6 +14,7 @@ use super::tasks::{
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
 use crate::error::Error;
+use crate::join::{join_all, try_join_all};
 use crate::limits::stored_number;
 use crate::task::task_ref::TaskCounts;
 use crate::unix_time::{at_ms, ms_of};

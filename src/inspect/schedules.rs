@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -15,6 +14,7 @@ use crate::backend::tables::Tables;
 use crate::error::Error;
 use crate::escape::cut;
 use crate::job::id::JobId;
+use crate::join::try_join_all;
 use crate::limits::MESSAGE_LIMIT;
 use crate::schedule::info::ScheduleInfo;
 use crate::unix_time::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};

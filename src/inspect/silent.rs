@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -24,6 +23,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::join::join_all;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
 use crate::unix_time::{at_ms, ms_since_1970_where_known};

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -21,6 +20,7 @@ use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::Event;
 use crate::job::id::JobId;
+use crate::join::join_all;
 use crate::limits::stored_number;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::unix_time::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -11,6 +10,7 @@ use crate::backend::classify::kind_of_stored;
 use crate::backend::workers::SILENT_AFTER;
 use crate::enum_str::names;
 use crate::error::{Error, ServerErrorKind};
+use crate::join::join_all;
 use crate::limits::{MOST_PARTITIONS, stored_number};
 use crate::runtime::death_proof::DeathProof;
 use crate::stall::witness::DetectorReset;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::Inspector;
@@ -17,6 +17,7 @@ use crate::backend::workflow::instances::{self, FlowSizes};
 use crate::config_error::ConfigErrors;
 use crate::error::Error;
 use crate::job::instance::WorkflowState;
+use crate::join::join_all;
 use crate::unix_time::at_ms;
 use crate::workflow::definition::{check_name, handle_of};
 use crate::workflow::handle::WorkflowHandle;

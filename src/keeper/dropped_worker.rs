@@ -16,6 +16,7 @@ use crate::backend::settle::{self, LARGE_SEQUENCE, SEQUENCES, SettleCall, Settle
 use crate::backend::timeouts::{doubled, response_time};
 use crate::clock::{self, Moment};
 use crate::error::Error;
+use crate::join::join_all;
 use crate::limits::LARGE;
 use crate::runtime::held_jobs::Flags;
 use crate::runtime::identity;
@@ -38,7 +39,7 @@ pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
         tracing::warn!(%worker_id, held, "the worker was dropped while it ran; its jobs are handed back");
     });
     let tasks: Vec<_> = keeper.watches.iter().map(|watch| hand_back(keeper, watch)).collect();
-    futures_util::future::join_all(tasks).await.into_iter().all(|handed_back| handed_back)
+    join_all(tasks).await.into_iter().all(|handed_back| handed_back)
 }
 
 /// Records in Redis that the worker has stopped, once nothing of it can write any more.

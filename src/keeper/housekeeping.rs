@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 
 use super::task_monitor::TaskMonitor;
 use super::{HOUSEKEEPING, Keeper, Place};
@@ -15,6 +15,7 @@ use crate::backend::retention::{self, Trimmed};
 use crate::backend::unique;
 use crate::clock;
 use crate::error::Error;
+use crate::join::join_all;
 use crate::limits::BATCH;
 
 /// The most jobs that one call removes: with long ids, 500 blocked the server for some milliseconds.

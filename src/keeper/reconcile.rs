@@ -3,8 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::future::{join_all, try_join_all};
-
 use super::Keeper;
 use super::sweep::move_workflows;
 use super::task_monitor::TaskMonitor;
@@ -13,6 +11,7 @@ use crate::backoff::Pauses;
 use crate::clock;
 use crate::error::Error;
 use crate::escape::Escaped;
+use crate::join::{join_all, try_join_all};
 use crate::runtime::death_proof::{DeathProof, Host};
 use crate::runtime::incidents::NO_TASK;
 use crate::stall::action::StallReason;

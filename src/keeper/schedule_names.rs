@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::Keeper;
 use super::task_monitor::TaskMonitor;
 use super::timetable::Timetable;
@@ -20,6 +18,7 @@ use crate::backoff::{DENIED_PAUSE, Pauses};
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::escape::Escaped;
+use crate::join::join_all;
 use crate::limits::LARGE;
 use crate::mutex::Mutex;
 use crate::runtime::schedules::DeclaredSchedule;

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::Keeper;
 use super::schedule_names::{ScheduleNames, pause_after};
 use super::task_monitor::TaskMonitor;
@@ -18,6 +16,7 @@ use crate::backoff::Pauses;
 use crate::clock;
 use crate::error::Error;
 use crate::escape::Escaped;
+use crate::join::join_all;
 use crate::mutex::Mutex;
 use crate::schedule::policy::Overlap;
 use crate::schedule::rule::Schedule;

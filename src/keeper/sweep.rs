@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 
 use super::Keeper;
 use super::sweep_progress::SweepPlan;
@@ -14,6 +14,7 @@ use crate::backend::sweep::{self, StalledJob, SweepReply};
 use crate::clock;
 use crate::error::Error;
 use crate::escape::Escaped;
+use crate::join::join_all;
 use crate::options::stall::Heartbeat;
 use crate::runtime::workflow_queue::Notice;
 use crate::stall::action::StallReason;

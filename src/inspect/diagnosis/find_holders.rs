@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
-
 use super::super::Inspector;
 use super::super::holders::{Holder, HolderReport};
 use super::super::tasks::TaskReport;
@@ -15,6 +13,7 @@ use super::kinds::DiagnosisKind;
 use super::lost_holder::{LostHolder, Rescuer};
 use super::task_facts::{DEFAULT_INTERVAL, LONG_WAIT, RECENT, TOGETHER, ago, has_task, has_waited};
 use crate::error::Error;
+use crate::join::try_join_all;
 use crate::unix_time::to_ms;
 use crate::worker_id::WorkerId;
 

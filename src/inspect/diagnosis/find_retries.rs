@@ -3,8 +3,6 @@
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{join_all, try_join_all};
-
 use super::super::Inspector;
 use super::super::describe::PROGRAM_NOT_STARTED;
 use super::super::filter::JobFilter;
@@ -18,6 +16,7 @@ use super::task_facts::{TOGETHER, ago};
 use crate::job::failure::codes;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
+use crate::join::{join_all, try_join_all};
 use crate::unix_time::to_ms;
 
 /// For how many tasks jobs are read.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::super::Inspector;
 use super::super::schedules::ScheduleCounts;
 use super::super::tasks::TaskReport;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
 use super::task_facts::TOGETHER;
+use crate::join::join_all;
 use crate::schedule::info::ScheduleInfo;
 use crate::schedule::policy::TickOutcome;
 use crate::unix_time::to_ms;

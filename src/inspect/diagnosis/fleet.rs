@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 
 use super::super::Inspector;
 use super::super::holders::HolderReport;
@@ -23,6 +23,7 @@ use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
 use super::task_facts::{Seen, TOGETHER, if_readable};
 use crate::error::Error;
+use crate::join::join_all;
 use crate::stall::action::StalledEvent;
 
 /// For how many tasks the last stalls are read.

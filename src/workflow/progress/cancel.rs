@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use super::stale::by_table;
 use super::{Ended, WorkflowProgress};
 use crate::backend::actions::{self, ActionReply, Named};
@@ -28,25 +30,32 @@ const REASON: &str = "its workflow was stopped";
 impl WorkflowProgress {
     /// Cancels the open nodes of an instance that is stopping. If a job never existed, or this call ended it, its node is reported as
     /// cancelled at once.
-    pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
-        let mut done = Ok(());
-        let (open, mut damaged) = self.open_nodes(keys, instance).await?;
-        let graphs = damaged.remove(GRAPH).into_iter().flatten().filter(|node| node.run == run);
-        done = done.and(self.end_damaged(keys, graphs).await);
-        // Damaged nodes may have running jobs, which must be cancelled too.
-        for (task, nodes) in open.into_iter().chain(damaged) {
-            // Skip nodes of another run, after a retry.
-            let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
-            // The node of one task may be unreachable; still cancel the others.
-            if task == GRAPH {
-                for node in nodes {
-                    done = done.and(Box::pin(self.cancel_child(keys, node)).await);
+    pub(crate) fn cancel_open<'a>(
+        &'a self,
+        keys: &'a TaskKeys,
+        instance: &'a str,
+        run: u64,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut done = Ok(());
+            let (open, mut damaged) = self.open_nodes(keys, instance).await?;
+            let graphs = damaged.remove(GRAPH).into_iter().flatten().filter(|node| node.run == run);
+            done = done.and(self.end_damaged(keys, graphs).await);
+            // Damaged nodes may have running jobs, which must be cancelled too.
+            for (task, nodes) in open.into_iter().chain(damaged) {
+                // Skip nodes of another run, after a retry.
+                let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
+                // The node of one task may be unreachable; still cancel the others.
+                if task == GRAPH {
+                    for node in nodes {
+                        done = done.and(self.cancel_child(keys, node).await);
+                    }
+                } else {
+                    done = done.and(self.cancel_of(keys, &task, nodes).await);
                 }
-            } else {
-                done = done.and(self.cancel_of(keys, &task, nodes).await);
             }
-        }
-        done
+            done
+        })
     }
 
     /// The open nodes of an instance by task, and the nodes whose state is invalid. Graphs are under [`GRAPH`].

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-
 use super::{Ended, WorkflowProgress};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::response_time;
@@ -15,6 +13,7 @@ use crate::backend::workflow::start;
 use crate::backend::workflow::upkeep;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::join::join_all;
 use crate::limits::BATCH_BYTES;
 
 /// An instance that did not advance for this long is compared with its jobs.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::BoxFuture;
 
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
@@ -24,6 +24,7 @@ use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox;
 use crate::error::Error;
 use crate::job::shape::Shape;
+use crate::join::join_all;
 use crate::limits::{BATCH_BYTES, ENDS};
 use crate::mutex::Mutex;
 use crate::task::dispatcher::Dispatcher;
@@ -170,23 +171,29 @@ impl WorkflowProgress {
     }
 
     /// Sends opened nodes, visits the remaining dependents of ended nodes, and cancels open nodes of instances that are stopping.
-    pub(crate) async fn take_next_steps(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
-        self.send(keys, advanced.sends).await;
-        let mut entries = VecDeque::from(advanced.entries);
-        while let Some(entry) = entries.pop_front() {
-            let Some(mark) = entry.strip_prefix("v ") else {
-                // A failed step stays in the outbox and does not delay others: the node of one task may be unreachable.
-                if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
-                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow failed; will retry");
-                }
-                continue;
-            };
-            let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
-            let Advanced { entries: more, sends } = self.store.call(visit).await?;
-            entries.extend(more);
-            self.send(keys, sends).await;
-        }
-        Ok(())
+    pub(crate) fn take_next_steps<'a>(
+        &'a self,
+        keys: &'a TaskKeys,
+        advanced: Advanced,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.send(keys, advanced.sends).await;
+            let mut entries = VecDeque::from(advanced.entries);
+            while let Some(entry) = entries.pop_front() {
+                let Some(mark) = entry.strip_prefix("v ") else {
+                    // A failed step stays in the outbox and does not delay others: the node of one task may be unreachable.
+                    if let Err(e) = self.carry_out(keys, &entry).await {
+                        tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow failed; will retry");
+                    }
+                    continue;
+                };
+                let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
+                let Advanced { entries: more, sends } = self.store.call(visit).await?;
+                entries.extend(more);
+                self.send(keys, sends).await;
+            }
+            Ok(())
+        })
     }
 
     /// Opens the ready nodes of an instance, and sends them.

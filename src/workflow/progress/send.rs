@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use super::{Ended, SENT, WorkflowProgress};
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::job::node_id::NodeId;
 use crate::job::shape::ChildGraph;
+use crate::join::join_all;
 use crate::limits::BATCH;
 use crate::options::modes::Durability;
 use crate::unix_time::ms_of;
@@ -195,7 +196,7 @@ impl WorkflowProgress {
                 self.send(keys, sends).await;
                 Ok(())
             }
-            Started::InParts => Box::pin(self.open(keys, &id, 1)).await,
+            Started::InParts => self.open(keys, &id, 1).await,
             // Another process has started it, or no node waits for it.
             _ => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::BoxFuture;
 
 use super::{Ended, WorkflowProgress};
 use crate::backend::keys::TaskKeys;
@@ -15,6 +15,7 @@ use crate::backend::workflow::outbox::Found;
 use crate::backend::workflow::start::ToSend;
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
+use crate::join::try_join_all;
 use crate::limits::{LARGE, NARROW_BYTES};
 
 impl WorkflowProgress {
