@@ -1,12 +1,12 @@
 //! The address of the server, and how connections to it are made.
 
 use std::fmt;
-use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -172,7 +172,7 @@ impl Address {
         if let Topology::Sentinels(guided) = &self.topology {
             guided.sentinels.watch().await;
         }
-        pending().await
+        std::future::pending().await
     }
 
     /// Does the work while the primary of this epoch remains the primary. An answer that comes later is discarded.
@@ -185,23 +185,20 @@ impl Address {
         work: impl Future<Output = Result<T>> + 'a,
     ) -> impl Future<Output = Result<T>> + 'a {
         // This is not an async function, which would store the work in its future: callers have small stacks.
-        let mut work = Box::pin(work);
-        async move {
-            let mut left = pin!(self.left(primary_epoch));
-            // Only this part is compiled for each work.
-            let done = poll_fn(|cx| match left.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(Error::primary_changed())),
-                Poll::Pending => work.as_mut().poll(cx),
-            });
-            done.await
-        }
+        let (mut left, mut work) = (self.left(primary_epoch), Box::pin(work));
+        poll_fn(move |cx| {
+            if left.as_mut().is_some_and(|left| left.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(Err(Error::primary_changed()));
+            }
+            work.as_mut().poll(cx)
+        })
     }
 
-    /// Returns when this primary epoch is over.
-    async fn left(&self, primary_epoch: u64) {
+    /// Waits for the end of this primary epoch, if another server may become the primary of all keys.
+    fn left(&self, primary_epoch: u64) -> Option<BoxFuture<'_, ()>> {
         match &self.topology {
-            Topology::Sentinels(guided) => guided.sentinels.left(primary_epoch).await,
-            Topology::Single(_) | Topology::Cluster(_) => pending().await,
+            Topology::Sentinels(guided) => Some(Box::pin(guided.sentinels.left(primary_epoch))),
+            Topology::Single(_) | Topology::Cluster(_) => None,
         }
     }
 

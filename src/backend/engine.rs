@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::ready;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use redis::{PushInfo, PushKind};
 use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -177,7 +177,7 @@ impl Store {
             }
         };
         let runtime = self.runtime().handle().ok_or(Error::Closed)?;
-        self.checking.attempt(&runtime, check).await.map_err(|e| e.at_first().at(self.place()))?;
+        self.checking.attempt(&runtime, check).boxed().await.map_err(|e| e.at_first().at(self.place()))?;
         // The first read of a cluster's slot map itself counts as a change.
         let changes = if before == 0 && changes == 0 { self.address.changes() } else { changes };
         self.checked.store(changes + 1, Ordering::Release);

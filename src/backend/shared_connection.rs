@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+
 use super::address::{Address, Role};
 use super::call_context;
 use super::connection::OwnConnection;
@@ -114,12 +116,12 @@ impl SharedConnection {
     ) -> Result<T> {
         let Up { mut conn, before, primary_epoch } = match self.up() {
             Some(up) => up,
-            None => self.connect().await?,
+            None => self.connect().boxed().await?,
         };
         let mut under_way = UnderWay::begin(self, before);
         let answer =
             call_context::within(time, Error::late, self.address.steady_since(primary_epoch, call(&mut conn))).await;
-        under_way.end(&answer);
+        under_way.end(answer.as_ref().err());
         answer.map_err(|e| e.at(self.address.place()))
     }
 
@@ -129,10 +131,12 @@ impl SharedConnection {
     where
         F: Future<Output = Result<T>>,
     {
-        let was_up = self.if_up().is_some();
-        match self.call(time, async |conn| call(conn.clone()).await).await {
-            Err(e) if was_up && e.is_broken() => self.call(time, async |conn| call(conn.clone()).await).await,
-            answer => answer,
+        let mut was_up = self.if_up().is_some();
+        loop {
+            match self.call(time, async |conn| call(conn.clone()).await).await {
+                Err(e) if was_up && e.is_broken() => was_up = false,
+                answer => return answer,
+            }
         }
     }
 
@@ -174,9 +178,9 @@ impl UnderWay<'_> {
         UnderWay { slot, before, begun: Instant::now(), ended: false }
     }
 
-    fn end<T>(&mut self, answer: &Result<T>) {
+    fn end(&mut self, failure: Option<&Error>) {
         self.ended = true;
-        if let Err(e) = answer
+        if let Some(e) = failure
             && self.slot.failed(self.before, e)
         {
             return;

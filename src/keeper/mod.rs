@@ -32,6 +32,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
@@ -188,7 +189,7 @@ impl Keeper {
         let calls = async {
             let (mut conn, number) = match self.usable(place, 0) {
                 Some(newest) => newest,
-                None => self.connect(place, 0).await?,
+                None => self.connect(place, 0).boxed().await?,
             };
             let answer = self.steady(number, call(&mut conn)).await;
             if answer.as_ref().is_err_and(Error::ends_connection) {
@@ -220,7 +221,7 @@ impl Keeper {
         let (given_up, place) = (watch.given_up(), self.place_of(watch));
         let connection = match self.usable(place, given_up) {
             Some(connection) => connection,
-            None => self.connect(place, given_up).await?,
+            None => self.connect(place, given_up).boxed().await?,
         };
         *watch.connection.lock() = Some(connection.clone());
         Ok(connection)
