@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -277,7 +277,7 @@ impl Cluster {
         let is_due = self.looked.lock().is_due(|pause| pause);
         if is_due {
             let (cluster, node) = (Arc::clone(self), node.clone());
-            tokio::spawn(async move { cluster.look(Some(&node)).await });
+            tokio::spawn(async move { cluster.look(Some(&node)).await }.boxed());
         }
     }
 
@@ -286,7 +286,7 @@ impl Cluster {
         let is_due = self.looked.lock().is_due(|_| WATCH);
         if is_due {
             let cluster = Arc::clone(self);
-            tokio::spawn(async move { cluster.look(None).await });
+            tokio::spawn(async move { cluster.look(None).await }.boxed());
         }
     }
 

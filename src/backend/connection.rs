@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
@@ -119,7 +120,7 @@ impl OwnConnection {
     pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
         let OwnConnection::Routed(connections) = self else { return Ok(self.clone()) };
         let node = connections.node_of(slot_of(key.as_bytes()))?;
-        connections.pinned(&node).await
+        connections.pinned(&node).boxed().await
     }
 
     /// The primaries of a cluster, each as `host:port`; one empty text for a single server.
@@ -141,7 +142,7 @@ impl OwnConnection {
 
     pub(super) async fn to_node(&self, node: &ClusterNode) -> RedisResult<OwnConnection> {
         match self {
-            OwnConnection::Routed(connections) => connections.pinned(node).await,
+            OwnConnection::Routed(connections) => connections.pinned(node).boxed().await,
             _ => Ok(self.clone()),
         }
     }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, BasicAuth, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
@@ -162,7 +162,7 @@ async fn open_authenticated(
     access: &ConnectOptions,
     config: &AsyncConnectionConfig,
 ) -> Result<Plain, RedisError> {
-    let connect = || client.get_multiplexed_async_connection_with_config(config);
+    let connect = || client.get_multiplexed_async_connection_with_config(config).boxed();
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
             // The server has checked the password.

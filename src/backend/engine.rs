@@ -194,23 +194,23 @@ impl Store {
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn shared<T>(
+    pub(crate) fn shared<T>(
         &self,
         time: Duration,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
-    ) -> Result<T> {
-        self.hot.call(time, call).await
+    ) -> impl Future<Output = Result<T>> {
+        self.hot.call(time, call)
     }
 
     /// [`Store::shared`] for a small call.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn call<T>(
+    pub(crate) fn call<T>(
         &self,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.shared(RESPONSE_TIMEOUT, call).await
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T>,
+    ) -> impl Future<Output = Result<T>> {
+        self.shared(RESPONSE_TIMEOUT, call)
     }
 
     /// A separate connection, for calls that must not delay others.
@@ -360,7 +360,7 @@ impl Store {
     /// A separate connection, which reports when it drops. `response` limits each answer. `None` is for calls that
     /// block, or whose caller has a time-out of its own.
     pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection> {
-        self.address.connect(role, response).await
+        self.address.connect(role, response).boxed().await
     }
 
     /// The server's URL without any secret.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, broadcast};
 use tokio::task::AbortHandle;
@@ -188,13 +189,14 @@ fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
         (state.readers, runtime, state.since)
     };
     let running = Running { channel: channel.clone(), reader };
-    let task = runtime.spawn(async move {
+    let run = async move {
         let channel = &running.channel;
         tokio::select! {
             () = channel.abandoned(reader) => {}
             () = (channel.read)(Arc::clone(channel), reader, since) => {}
         }
-    });
+    };
+    let task = runtime.spawn(run.boxed());
     let mut state = channel.state.lock();
     if state.sender.is_none() {
         task.abort();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
@@ -190,7 +191,7 @@ impl ResultWaiters {
         let Some(runtime) = self.store.runtime().handle() else { return };
         if !self.has_poller.swap(true, Ordering::SeqCst) {
             let poller = ResultPoller(Arc::clone(self));
-            runtime.spawn(async move { poller.0.poll().await });
+            runtime.spawn(async move { poller.0.poll().await }.boxed());
         }
     }
 

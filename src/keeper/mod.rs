@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
@@ -309,20 +310,22 @@ impl Keeper {
     }
 
     /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::runtime::task::TaskRuntime) does.
-    pub(crate) async fn declare_again(&self, watch: &TaskMonitor) -> Result<(), Error> {
-        let task = &watch.task;
-        let worker = self.worker.id.as_str();
-        let declare =
-            async |conn: &mut _| declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await;
-        if self.call(watch, declare).await? {
-            let task = Arc::clone(&task.name);
-            self.log.line(move || log_declared_again(&task));
-        }
-        // The list of tasks is only for people, and its node may be unreachable.
-        let register = async |conn: &mut _| self.worker.store.register(conn, &task.name).await;
-        match self.housekeeping_call(register).await {
-            Err(e) if e.is_outage() => Ok(()),
-            registered => registered,
-        }
+    pub(crate) fn declare_again<'a>(&'a self, watch: &'a TaskMonitor) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let task = &watch.task;
+            let worker = self.worker.id.as_str();
+            let declare =
+                async |conn: &mut _| declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await;
+            if self.call(watch, declare).await? {
+                let task = Arc::clone(&task.name);
+                self.log.line(move || log_declared_again(&task));
+            }
+            // The list of tasks is only for people, and its node may be unreachable.
+            let register = async |conn: &mut _| self.worker.store.register(conn, &task.name).await;
+            match self.housekeeping_call(register).await {
+                Err(e) if e.is_outage() => Ok(()),
+                registered => registered,
+            }
+        })
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::dispatch_buffer::{DispatchBuffer, IN_FLIGHT, bytes_of};
@@ -151,14 +152,15 @@ impl Dispatcher {
         let write = |(part, places): (usize, Vec<usize>)| {
             let durability = if is_alone.load(Ordering::Relaxed) { Durability::Memory } else { durability };
             let buffer = self.buffer_to(Arc::clone(&tables[part]), durability);
-            async move {
+            let written = async move {
                 let chunk: Vec<Arc<NewJob>> = places.iter().map(|at| Arc::clone(&jobs[*at])).collect();
                 let answer = match &chunk[..] {
                     [job] if job.payload.len() > LARGE => buffer.write_large(Arc::clone(job)).await,
                     chunk => repeated(buffer.deadline(bytes_of(chunk)), || buffer.write(chunk)).await,
                 };
                 (places, answer)
-            }
+            };
+            written.boxed()
         };
         let mut under_way: FuturesOrdered<_> = calls.by_ref().take(IN_FLIGHT * nodes).map(write).collect();
         let (mut existed, mut dispatched, mut failure) = (vec![false; jobs.len()], Vec::new(), None);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::builder::Worker;
@@ -165,7 +166,7 @@ impl Worker {
     async fn start(&self, announced: &AtomicBool) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
         // Check all tasks before declaring any: a start that is refused must change none.
-        let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task)).collect();
+        let checks: Vec<_> = self.tasks.iter().map(|task| self.check_task(task).boxed()).collect();
         stream::iter(checks).buffered(TOGETHER).try_collect::<()>().await?;
         announced.store(true, Ordering::SeqCst);
         // Announce the worker before its first claim: the death of a worker that is not listed is never found.
@@ -183,7 +184,7 @@ impl Worker {
             told => told?,
         }
         self.store.works_as(self.id.as_str());
-        let declares: Vec<_> = self.tasks.iter().map(|task| self.declare_task(task)).collect();
+        let declares: Vec<_> = self.tasks.iter().map(|task| self.declare_task(task).boxed()).collect();
         let declared: Vec<Vec<_>> = stream::iter(declares).buffered(TOGETHER).try_collect().await?;
         if let Some(name) = self.identity.name() {
             self.take_name(name).await?;
@@ -257,7 +258,7 @@ impl Worker {
     /// Writes the options of a task in each of its partitions.
     async fn declare_all(&self, task: &Definition) -> Result<Vec<(Definition, u64)>, Error> {
         let parts = task.clone().of_tables(&self.store.tables(&task.name).all());
-        let declares: Vec<_> = parts.into_iter().map(|part| self.declare(part)).collect();
+        let declares: Vec<_> = parts.into_iter().map(|part| self.declare(part).boxed()).collect();
         stream::iter(declares).buffered(TOGETHER).try_collect().await
     }
 

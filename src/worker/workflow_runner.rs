@@ -166,7 +166,7 @@ impl WorkflowRunner {
         self.tables.insert(named(&table), false);
         let progress = Arc::clone(&self.progress);
         self.calls.spawn(async move {
-            if let Err(e) = progress.look_at(&table, Duration::ZERO).await {
+            if let Err(e) = progress.look_at(&table, Duration::ZERO).boxed().await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs could not be reported to their workflows; a visit will retry");
             }
             Done::LookedAt(table)

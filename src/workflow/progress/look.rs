@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+
 use super::{Ended, WorkflowProgress};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::response_time;
@@ -84,7 +86,7 @@ impl WorkflowProgress {
             }
             ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
             ("r", Some((instance, _))) => {
-                self.retry(keys, instance, true).await?;
+                self.retry(keys, instance, true).boxed().await?;
             }
             ("x", Some((instance, run))) => self.cancel_open(keys, instance, run).await?,
             _ => {}

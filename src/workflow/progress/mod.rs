@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::backend::engine::Store;
@@ -105,12 +106,16 @@ impl WorkflowProgress {
     }
 
     /// Does the work at a task or table, unless that did not answer a moment ago. Otherwise hundreds of steps would each wait for it.
-    async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn unless_away<T>(
+        &self,
+        place: &str,
+        work: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
         if self.is_unreachable(place) {
             return Err(Error::timed_out());
         }
         // Boxed, since steps nest.
-        let done = Box::pin(work).await;
+        let done = work.boxed().await;
         if done.as_ref().is_err_and(Error::is_outage) {
             self.went_away(place);
         }
