@@ -165,12 +165,12 @@ impl WorkflowRunner {
         }
         self.tables.insert(named(&table), false);
         let progress = Arc::clone(&self.progress);
-        self.calls.spawn(async move {
+        self.calls.spawn(FutureExt::boxed(async move {
             if let Err(e) = progress.look_at(&table, Duration::ZERO).boxed().await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs could not be reported to their workflows; a visit will retry");
             }
             Done::LookedAt(table)
-        }.boxed());
+        }));
     }
 
     /// Takes workflows to visit, if all earlier ones were visited.
@@ -187,28 +187,25 @@ impl WorkflowRunner {
             listed.extend(self.seen.0.iter().cloned());
             self.seen.1 = Instant::now();
         }
-        self.calls.spawn(
-            async move {
-                let store = &worker.store;
-                let names: Vec<&str> = listed.iter().map(String::as_str).collect();
-                let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
-                if !names.is_empty()
-                    && let Err(e) = store.call(list).await
-                {
-                    tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
-                }
-                let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
-                if is_used {
-                    record_answer(&worker, "turn", "the list of workflows", &taken);
-                }
-                let taken = taken.unwrap_or_else(|e| {
-                    tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
-                    (Vec::new(), false)
-                });
-                Done::Turn(taken.0, taken.1)
+        self.calls.spawn(FutureExt::boxed(async move {
+            let store = &worker.store;
+            let names: Vec<&str> = listed.iter().map(String::as_str).collect();
+            let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
+            if !names.is_empty()
+                && let Err(e) = store.call(list).await
+            {
+                tracing::debug!(error = %e.chain(), "the list of workflows could not be written; will retry");
             }
-            .boxed(),
-        );
+            let taken = store.call(async |conn| store.take_workflows(conn, LOOKED).await).await;
+            if is_used {
+                record_answer(&worker, "turn", "the list of workflows", &taken);
+            }
+            let taken = taken.unwrap_or_else(|e| {
+                tracing::debug!(error = %e.chain(), "workflow recovery failed; will retry");
+                (Vec::new(), false)
+            });
+            Done::Turn(taken.0, taken.1)
+        }));
     }
 
     fn done(&mut self, done: Result<Done, JoinError>) {
@@ -259,14 +256,14 @@ impl WorkflowRunner {
         }
         self.following += 1;
         let (progress, worker) = (Arc::clone(&self.progress), Arc::clone(&self.worker));
-        self.calls.spawn(async move {
+        self.calls.spawn(FutureExt::boxed(async move {
             let followed = progress.follow(&worker.store.workflow(&name), &ended, advanced).await;
             record_answer(&worker, "follow", &name, &followed);
             if let Err(e) = followed {
                 tracing::debug!(workflow = name, error = %e.chain(), "the next step of a workflow failed; a visit will retry");
             }
             Done::Followed
-        }.boxed());
+        }));
     }
 
     /// Starts the calls that are due, one of each kind per workflow.
@@ -276,13 +273,10 @@ impl WorkflowRunner {
                 own.is_asking = true;
                 let asks: Vec<Ask> = own.asks.drain(..own.asks.len().min(BATCH)).collect();
                 let (worker, name) = (Arc::clone(&self.worker), name.clone());
-                self.calls.spawn(
-                    async move {
-                        let (again, follows) = enter(&worker, &name, asks).await;
-                        Done::Asked(name, again, follows)
-                    }
-                    .boxed(),
-                );
+                self.calls.spawn(FutureExt::boxed(async move {
+                    let (again, follows) = enter(&worker, &name, asks).await;
+                    Done::Asked(name, again, follows)
+                }));
             }
             if !own.ended.is_empty() && !own.is_reporting {
                 own.is_reporting = true;
@@ -297,7 +291,7 @@ impl WorkflowRunner {
                 let ended: Vec<Ended> = own.ended.drain(..count).collect();
                 own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
                 let (progress, worker, name) = (Arc::clone(&self.progress), Arc::clone(&self.worker), name.clone());
-                self.calls.spawn(async move {
+                self.calls.spawn(FutureExt::boxed(async move {
                     let reported = progress.report(&worker.store.workflow(&name), &ended).await;
                     record_answer(&worker, "advance", &name, &reported);
                     match reported {
@@ -307,7 +301,7 @@ impl WorkflowRunner {
                             Done::Reported(name, None)
                         }
                     }
-                }.boxed());
+                }));
             }
         }
         self.errands
@@ -321,7 +315,7 @@ impl WorkflowRunner {
             }
             let (progress, worker) = (Arc::clone(&self.progress), Arc::clone(&self.worker));
             let is_used = self.seen.0.contains(&name);
-            self.calls.spawn(async move {
+            self.calls.spawn(FutureExt::boxed(async move {
                 let grace = worker.store.timings.workflow_grace;
                 let looked = tokio::time::timeout(LONGEST_LOOK, progress.look(&name, grace)).await;
                 let looked = looked.unwrap_or_else(|_| Err(Error::timed_out()));
@@ -332,7 +326,7 @@ impl WorkflowRunner {
                     tracing::debug!(workflow = name, error = %e.chain(), "a visit to a workflow failed; will retry");
                 }
                 Done::Looked(name)
-            }.boxed());
+            }));
         }
         if self.turns.is_empty() && self.more_turns {
             self.take_turn();
