@@ -13,6 +13,7 @@ const ORDER: [&[&str]; 17] = [
         "backoff",
         "clock",
         "limits",
+        "join",
         "mutex",
         "plural",
         "config_error",
