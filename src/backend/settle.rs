@@ -85,6 +85,12 @@ pub(crate) struct Want {
 impl Want {
     pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, with_slot: 0, hooks: false, narrow: false };
 
+    /// The same, limited to this many jobs.
+    pub(crate) fn at_most(self, jobs: usize) -> Want {
+        let Want { begin, with_slot, .. } = self;
+        Want { jobs: self.jobs.min(jobs), begin: begin.min(jobs), with_slot: with_slot.min(jobs), ..self }
+    }
+
     /// Adds the arguments of `lua/settle.lua` from `want` to `most`.
     fn add_to(self, call: &mut Invocation) {
         let Want { jobs, begin, with_slot, hooks, narrow } = self;

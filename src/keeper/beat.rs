@@ -107,17 +107,18 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     }
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());
     // A worker that holds nothing may claim, however long the round trip is.
-    task.beat_answered(started, if round.is_empty() { Duration::ZERO } else { took });
+    let named = round.len();
+    task.beat_answered(started, named, if named == 0 { Duration::ZERO } else { took });
     // During an outage, a slow answer says nothing about the load.
     if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_unreachable() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());
         keeper.log.line(move || {
-            let advice = "no more jobs are claimed until heartbeats take less than half of their period; a longer stall \
-                interval, or a lower concurrency, gives them more time";
-            tracing::warn!(%task, ?took, ?period, "{advice}");
+            let advice = "heartbeats take over half of their period, so fewer jobs are claimed, and none over a whole \
+                period; a longer stall interval, or a lower concurrency, gives them more time";
+            tracing::warn!(%task, jobs = named, ?took, ?period, "{advice}");
         });
     }
-    if !was_fresh {
+    if !was_fresh || was_slow {
         task.poke.notify_one();
     }
     if heard.declared_at < task.stamp {

@@ -83,11 +83,13 @@ impl<'a> HeartbeatRound<'a> {
         HeartbeatRound { keeper, watch, parts, heard: Mutex::default() }
     }
 
-    /// Whether it names no job.
-    pub(super) fn is_empty(&self) -> bool {
-        let names_none =
-            |part: &Part| matches!(part, Part::Jobs { extend, asked } if extend.is_empty() && asked.is_empty());
-        self.parts.iter().all(|(part, _)| names_none(part))
+    /// How many jobs it names. A claim without an answer counts as one.
+    pub(super) fn len(&self) -> usize {
+        let named = |part: &Part| match part {
+            Part::Jobs { extend, asked } => extend.len() + asked.len(),
+            Part::Claim { .. } => 1,
+        };
+        self.parts.iter().map(|(part, _)| named(part)).sum()
     }
 
     /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.

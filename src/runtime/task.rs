@@ -1,7 +1,7 @@
 //! What driver, keeper and runners of one task share.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub(crate) struct TaskRuntime {
     last_beat: AtomicU64,
     /// How long its answers took, ms; 0 if it named no job.
     beat_took: AtomicU64,
+    /// How many jobs the worker may hold until the next heartbeat is answered.
+    most_held: AtomicUsize,
     pub(crate) claims: UnackedClaims,
     /// What the driver holds ahead.
     pub(crate) ahead_watch: AheadWatch,
@@ -150,6 +152,7 @@ impl TaskRuntime {
             bells: Arc::default(),
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
+            most_held: AtomicUsize::new(usize::MAX),
             claims: UnackedClaims::default(),
             ahead_watch: AheadWatch::default(),
             last_claim: AtomicU64::new(clock::now().as_millis()),
@@ -214,12 +217,14 @@ impl TaskRuntime {
         Moment::from_millis(self.last_beat.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn beat_answered(&self, sent: Moment, took: Duration) {
+    /// Records the answer to a heartbeat that named this many jobs.
+    pub(crate) fn beat_answered(&self, sent: Moment, named: usize, took: Duration) {
         if !self.beats_are_fresh() {
             self.fresh_since.store(clock::now().as_millis(), Ordering::SeqCst);
         }
         self.tally().beats.add(took);
         self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
+        self.most_held.store(cadence::most_held(self.options.interval, named, took), Ordering::SeqCst);
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
 
@@ -243,13 +248,26 @@ impl TaskRuntime {
         self.beat_took() > cadence::slow_beat(self.options.interval)
     }
 
-    /// Whether jobs may be claimed. A keeper that cannot send heartbeats would lose new jobs, and one that is slow with
-    /// its present jobs should get no more.
+    /// Whether the last heartbeat took longer than its period, so that the worker should get no more jobs.
+    pub(crate) fn beats_are_overdue(&self) -> bool {
+        self.beat_took() > self.beat_period()
+    }
+
+    /// How many more jobs the heartbeats can carry, if claims under way bring `claiming` jobs.
+    pub(crate) fn can_carry(&self, claiming: usize) -> usize {
+        match self.most_held.load(Ordering::SeqCst) {
+            usize::MAX => usize::MAX,
+            most => most.saturating_sub(self.held.len() + claiming),
+        }
+    }
+
+    /// Whether jobs may be claimed. A keeper that cannot send heartbeats would lose new jobs, and one that cannot keep up
+    /// with its present jobs should get no more.
     pub(crate) fn beats_are_fresh(&self) -> bool {
         let last = self.last_beat();
         last.as_millis() > 0
             && clock::now().since(last) < cadence::stale_beat(self.options.interval)
-            && !self.beats_are_slow()
+            && !self.beats_are_overdue()
     }
 
     /// Writes the options of the task again after the server lost them, unless a worker that started later has declared its own.

@@ -10,9 +10,23 @@ pub(crate) fn beat_period(interval: Duration) -> Duration {
     interval / 3
 }
 
-/// A heartbeat that takes longer than this is slow. A worker that needs half of each period for the jobs it holds claims no more.
+/// A heartbeat that takes longer than this is slow, and the worker claims fewer jobs.
 pub(crate) fn slow_beat(interval: Duration) -> Duration {
     beat_period(interval) / 2
+}
+
+/// How many jobs a worker may hold until its next heartbeat, if the last one named `named` jobs and took this long. A
+/// slow heartbeat leaves room for as many as fit into a period; one that took longer than its period leaves none.
+pub(crate) fn most_held(interval: Duration, named: usize, took: Duration) -> usize {
+    let period = beat_period(interval);
+    if took <= slow_beat(interval) {
+        usize::MAX
+    } else if took > period {
+        0
+    } else {
+        let most = (named as u128 * period.as_nanos()).div_ceil(took.as_nanos());
+        most.try_into().unwrap_or(usize::MAX)
+    }
 }
 
 /// A worker whose last answered heartbeat is older than this claims nothing, since it could not keep new jobs.
@@ -135,6 +149,21 @@ mod tests {
             assert!(first_wait(interval, Duration::ZERO) < slow_link);
             // A slow heartbeat is detected before its period is over.
             assert!(slow_beat(interval) < beat_period(interval));
+        }
+    }
+
+    #[test]
+    fn a_worker_claims_less_before_it_claims_nothing() {
+        for interval in INTERVALS {
+            let most = |named, percent| most_held(interval, named, beat_period(interval) * percent / 100);
+            assert_eq!((most(0, 50), most(50_000, 50)), (usize::MAX, usize::MAX));
+            // The next heartbeat takes about a period at most.
+            for (percent, expected) in [(60, 100_000), (75, 80_000), (100, 60_000_usize)] {
+                assert!(most(60_000, percent).abs_diff(expected) <= 1, "{percent} % of the period of {interval:?}");
+            }
+            // A slow link does not keep a worker at one job.
+            assert_eq!([60, 99].map(|percent| most(1, percent)), [2, 2]);
+            assert_eq!(most(50_000, 101), 0);
         }
     }
 

@@ -59,7 +59,7 @@ pub struct WorkerHealth {
     /// - jobs wait while runs that lost their jobs have held every slot of a task for two intervals.
     pub live: bool,
     /// Whether the worker claims and reports. It is true if the worker runs, the last answered heartbeat was sent less than two thirds
-    /// of an interval ago, and its answer took at most a sixth.
+    /// of an interval ago, and its answer took at most a third.
     pub ready: bool,
     /// Its phase.
     pub phase: WorkerPhase,
@@ -193,7 +193,7 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
             silent: now.since(task.silent_since()),
             interval: task.options.interval,
             least: worker.store.timings.claim_silence,
-            beats: task.beats_are_fresh(),
+            beats: task.beats_are_fresh() && !task.beats_are_slow(),
             is_paused: task.counted.is_paused.load(Ordering::Relaxed),
             slots_free: task.slots_held() < task.options.concurrency,
             waiting: task.counted.waiting.load(Ordering::Relaxed),
@@ -219,7 +219,11 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
         if !task.beats_are_fresh() {
             health.ready = false;
             let what = match ago {
-                _ if task.beats_are_slow() => format!("take {:.1?}, over half of their period", task.beat_took()),
+                _ if task.beats_are_overdue() => format!(
+                    "take {:.1?}, longer than their period; a longer stall interval, or a lower concurrency, gives them \
+                     more time",
+                    task.beat_took()
+                ),
                 None => "have not been answered yet".to_owned(),
                 Some(ago) => format!("have not been answered for {ago:.1?}"),
             };
@@ -236,7 +240,7 @@ struct Claims {
     interval: Duration,
     /// How long no claim must have been sent until that counts.
     least: Duration,
-    /// Whether heartbeats are answered in time.
+    /// Whether heartbeats are answered in time, so that they do not limit the claims.
     beats: bool,
     is_paused: bool,
     slots_free: bool,

@@ -65,6 +65,8 @@ impl Driver {
             let jobs = (slots_left + early_left).min(self.batch());
             want = Want { jobs, begin: jobs, with_slot: slots_left.min(jobs), ..Want::NONE };
         }
+        let claiming = self.sequences.iter().filter_map(|sequence| sequence.wanted).map(|want| want.jobs).sum();
+        want = want.at_most(self.task.can_carry(claiming));
         want.hooks = self.task.hook.is_some();
         self.slots().give_back(slots_left - want.with_slot);
         if woken && want.jobs == 0 {

@@ -631,7 +631,7 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
     let apart = [
         "a handler blocks the runtime",
         "every slot is held by a handler that waits for the result of another job",
-        "no more jobs are claimed until heartbeats take less than half of their period",
+        "heartbeats take over half of their period, so fewer jobs are claimed",
     ];
     for (level, text) in &rows {
         let in_call = |(_, of, line): &(String, &str, Option<String>)| {
