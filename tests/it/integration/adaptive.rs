@@ -262,6 +262,7 @@ async fn a_handler_that_blocks_its_runtime_does_not_keep_the_others() {
 /// A claim sent while a slot is free: its answer comes when another task has blocked the runtime.
 #[tokio::test]
 async fn a_blocked_runtime_gives_back_a_claim_without_its_reply() {
+    const SLOTS: usize = 2;
     let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let (blocks, ran) = (Arc::new(Blocks::default()), Arc::new(AtomicUsize::new(0)));
@@ -277,7 +278,7 @@ async fn a_blocked_runtime_gives_back_a_claim_without_its_reply() {
                 its_ran.fetch_add(1, Ordering::SeqCst);
                 async { Ok::<u64, JobError>(1) }
             };
-            app.task(&own.name, adaptive().concurrency(2), handler).unwrap();
+            app.task(&own.name, adaptive().concurrency(SLOTS), handler).unwrap();
             let blocker = move |_: Context, (): ()| {
                 let (blocks, goes) = (Arc::clone(&its_blocks), Arc::clone(&goes));
                 async move {
@@ -300,14 +301,15 @@ async fn a_blocked_runtime_gives_back_a_claim_without_its_reply() {
     let (replies, shas) = (test.key("replies"), [test.sha("settle").await, test.sha("settle_plain").await]);
     let has = |request: &[u8], word: &str| request.windows(word.len()).any(|part| part == word.as_bytes());
     let mut hold = proxy.hold_next_reply_matching(move |request| {
-        has(request, &replies) && shas.iter().any(|sha| has(request, sha)) && early_begins_of(request) > 0
+        has(request, &replies) && shas.iter().any(|sha| has(request, sha)) && early_begins_of(request) > SLOTS
     });
     jobs.dispatch_many((0..500).map(|_| "x".to_owned())).await.unwrap();
     hold.happened().await;
     go.send(()).unwrap();
     eventually("the runtime is blocked", PATIENCE, async || blocks.has_begun("blocks")).await;
     let held = async || jobs.counts().await.unwrap().held_total();
-    eventually("its jobs are given back", PATIENCE, async || held().await == 0).await;
+    // An earlier claim may have filled the slots when the runtime was blocked: those jobs stay.
+    eventually("its jobs are given back", PATIENCE, async || held().await <= SLOTS as u64).await;
     blocks.free("blocks");
     drop(hold);
     eventually("all have ended", PATIENCE, async || jobs.counts().await.unwrap().completed == 500).await;
