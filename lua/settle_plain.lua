@@ -1,6 +1,6 @@
 -- Does what settle does, at about half the cost, in a plain task: for jobs that have completed, begin, or are claimed.
 -- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
--- Uses     now events wake filled lock enter early plain
+-- Uses     now events wake filled lock nodes enter early plain
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    as in settle
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -35,6 +35,7 @@
 -- KEYS[32] tombstones    (hash)    must be empty
 -- KEYS[33] claimed       (hash)    id -> fence of a held job that has not begun
 -- KEYS[34] early         (hash)    id -> fence of a held job that began before it had a slot
+-- KEYS[35] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- ARGV[1]  call          (number of this call in its sequence)
 -- ARGV[2]  before        (number of the call before, and a line feed)
 -- ARGV[3]  sequence      (field of `replies`)
@@ -48,7 +49,7 @@
 -- ARGV[10] reports       (ids of the completed jobs, and of those that begin; the token of each; then pairs position,
 --                         value of completed jobs)
 -- Returns  {'settled', first fence, ids as words, payloads, ms to the next due job ('' without one), how many of the
---          ids begin, omitted if all do}
+--          ids begin, then their dispatch times (ms) if any is stored; both omitted if all begin and none is}
 -- Returns  {'full'}: the caller must call settle, under the same number; nothing is written
 -- Emits    completed, started, claimed
 -- Refuses  WRONGTYPE before the first write
@@ -64,8 +65,10 @@ local others = redis.call('EXISTS', candidates, delayed, failed, cancelled, resu
 local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off =
   unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
     'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
-if not declared or hook == '1' or nodes or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
-if is_early and not allows_early(meta) then return full end
+if not declared or hook == '1' or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
+-- A node stays until its workflow has its end, also if the task keeps no jobs.
+if is_early and not allows_early(meta) or nodes and keeps == '0' then return full end
+if nodes then redis.call('ZCARD', outbox) end
 local now, now_ms = now_us()
 local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
 -- One more than wanted, to know whether entries remain.
@@ -80,7 +83,7 @@ for at = 1, known do
   if tokens[at] ~= ARGV[9 + known + at] then return full end
 end
 -- `columns`: those that hold something.
-local payloads, scores, seen, columns, has_early = {}, {}, {}, {}, false
+local payloads, scores, seen, columns, has_early, times = {}, {}, {}, {}, false, nil
 if #heads > 0 then
   payloads, scores = redis.call('HMGET', payload, unpack(heads)), redis.call('ZMSCORE', completed, unpack(heads))
 else
@@ -97,10 +100,11 @@ if others > 0 then
   columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
     dispatched_at, max_count, priority, snoozes, recovery, expires_at)
   has_early = redis.call('HLEN', early) > 0
-  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count,
-    dispatched_at, snoozes, recovery, expires_at, is_early and max_count }, { unpack(jobs, done + 1) },
-    want > 0 and now_ms)
+  local starting = { unpack(jobs, done + 1) }
+  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count, snoozes,
+    recovery, expires_at, is_early and max_count }, starting, want > 0 and now_ms)
   if next_due == false then return full end
+  times = #starting > 0 and one_of(columns, dispatched_at) and redis.call('HMGET', dispatched_at, unpack(starting))
 end
 
 -- Writes from here on. A shrinking command first, as in settle.
@@ -110,12 +114,10 @@ if done > 0 then
   if others > 0 then redis.call('SREM', candidates, unpack(ids)) end
   redis.call('HDEL', locks, unpack(ids))
   if has_early then redis.call('HDEL', early, unpack(ids)) end
-  end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, 10 + 2 * known)
+  end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, 10 + 2 * known, nodes and outbox)
   add_words(fields, 'ran', { ARGV[9] })
   add_words(fields, 'completed', ids)
-  news = { 'out', string.format('%d', (tonumber(out) or 0) + done), 'lastCompletedAt', time }
-  if (failing or '0') ~= '0' then news[5], news[6] = 'failedSinceCompleted', '0' end
-  if (broken_off or '0') ~= '0' then news[#news + 1], news[#news + 2] = 'brokenOffSinceCompleted', '0' end
+  news = news_of_completed(out, done, time, failing, broken_off)
 end
 if begins > 0 then begin_claimed(claimed, early, jobs, done, known, begin_slots, #worker) end
 local fence, count, begun = next_fence(last, now), known + #heads, math.min(begin, #heads)
@@ -128,6 +130,7 @@ if #heads > 0 then
   if slots < #heads then mark_ahead(early, claimed, heads, slots, begun, fence, fields) end
   news[#news + 1], news[#news + 2] = 'fence', #heads == 1 and first or string.format('%d', fence + #heads - 1)
 end
+if times then add_since(fields, jobs, times, done, begins + begun) end
 local is_given = begun > 0 and begins + #heads == begun
 add_words(fields, 'started', is_given and { given } or { unpack(jobs, done + 1, known + begun) })
 local tells = count > 0 and event_mode ~= 'off'
@@ -138,4 +141,4 @@ redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. beg
 if tells then append_entry(events, meta, 'events', total, count, worker, fields) end
 ring_or_rest(wake, left, want > 0)
 return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '',
-  begun < #heads and begun or nil }
+  (times or begun < #heads) and begun or nil, times and { unpack(times, begins + 1) } or nil }

@@ -22,8 +22,8 @@ local function due_beside(candidates, delayed, ended, columns, of_runs, starting
 end
 
 -- Puts completed jobs into their set, or removes them (`keeps` is '0'). Pairs of position and value begin in ARGV at
--- `pairs_at`.
-local function end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, pairs_at)
+-- `pairs_at`. Nodes of workflows also enter the outbox, if the task has one.
+local function end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, pairs_at, outbox)
   if keeps == '0' then
     redis.call('HDEL', payload, unpack(ids))
     for _, column in ipairs(columns) do redis.call('HDEL', column, unpack(ids)) end
@@ -36,6 +36,26 @@ local function end_completed(completed, payload, columns, result, checkpoint, ke
   end
   if #values > 0 then redis.call('HSET', result, unpack(values)) end
   add_all(completed, time, ids)
+  local nodes = outbox and nodes_among(ids) or {}
+  if #nodes > 0 then add_all(outbox, time, nodes) end
+end
+
+-- Returns what completed jobs change in `meta`: pairs of field and value.
+local function news_of_completed(out, done, time, failing, broken_off)
+  local news = { 'out', string.format('%d', (tonumber(out) or 0) + done), 'lastCompletedAt', time }
+  if (failing or '0') ~= '0' then news[5], news[6] = 'failedSinceCompleted', '0' end
+  if (broken_off or '0') ~= '0' then news[#news + 1], news[#news + 2] = 'brokenOffSinceCompleted', '0' end
+  return news
+end
+
+-- Adds the words `since` of the first `count` starting jobs whose dispatch time is stored, as add_started does.
+local function add_since(fields, jobs, times, done, count)
+  local since = {}
+  for at = 1, count do
+    local time = string.match(times[at] or '', '^%d+$')
+    if time then since[#since + 1] = jobs[done + at] .. ' ' .. time .. ' 0' end
+  end
+  add_words(fields, 'since', since)
 end
 
 -- How many claimed jobs begin, and how many of those have a slot; the same for jobs that were claimed before.

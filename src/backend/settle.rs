@@ -236,6 +236,10 @@ async fn settle_plain(
             let next_due: String = reply.next()?;
             let begun = reply.next::<Option<usize>>()?.unwrap_or(usize::MAX);
             claimed.iter_mut().skip(begun).for_each(|job| job.begins = false);
+            let times: Option<Vec<Option<String>>> = reply.next()?;
+            for (job, time) in claimed.iter_mut().zip(times.unwrap_or_default()) {
+                job.dispatched_at_ms = time.as_deref().and_then(stored_number);
+            }
             let next_due = next_due.parse().ok().map(Duration::from_millis);
             Ok(Some(Settled { claimed, next_due, ..Settled::default() }))
         }

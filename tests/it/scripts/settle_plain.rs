@@ -59,6 +59,8 @@ async fn it_leaves_what_settle_leaves() {
         "early a=5, z=1",
         "meta keepCompleted=0; early b=6; maxCount old=0",
         "meta events=99999",
+        "meta nodes=1",
+        "dispatchedAt a=1, c=5, e=6",
     ] {
         for call in [
             "1 '1 42' 0 a 5",
@@ -83,13 +85,28 @@ async fn it_leaves_what_settle_leaves() {
             let claimed = said.strip_prefix("[settled ").unwrap().split_once(']').unwrap().0;
             assert!(expected.contains(claimed), "{rows} {short}: {said} {expected}");
             assert_eq!(said.contains("] ''"), !rows.starts_with("delayed"), "{rows} {short}: {said}");
-            // How many begin is the last word of both, if not all do.
-            let begun = said.trim_end_matches(']').rsplit_once("] ").unwrap().1.split_once(' ');
-            assert!(begun.is_none_or(|(_, begun)| expected.ends_with(&format!(" {begun}]"))), "{rows} {short}: {said}");
+            // How many begin is the last word of `settle`.
+            let begun = said.trim_end_matches(']').rsplit_once("] ").unwrap().1.split(' ').nth(1);
+            assert!(begun.is_none_or(|begun| expected.ends_with(&format!(" {begun}]"))), "{rows} {short}: {said}");
             let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
             assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix), "{rows} {short}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_ended_node_is_reported_to_its_workflow() {
+    let rows = "meta ask=1000, interval=1000, largest=1024, keepCompleted=1, nodes=1; replies w=1\n\n\n5\n2\na b; \
+         dispatchedAt ~f/a/0/1=5, ~f/a/1/1=6; runs w: ~f/a/0/1=5, own=6; waits ~f/a/1/1 d";
+    let call = "2 w 1000 2 '2 42 43' 1 ~f/a/0/1 own 5 6 1 '\"x\"'";
+    let (mut one, mut other) = (Task::with(rows).await, Task::with(rows).await);
+    // The dispatch time of a claimed node comes with it.
+    let said = one.ok("settle_plain", &plain(call)).await;
+    assert_eq!(said, "[settled 4000000000000001 ~f/a/1/1 d [{} {}] '' 2 [6 nil]]");
+    other.ok("settle", call).await;
+    let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
+    assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix));
+    assert!(left[0].contains("outbox") && left[0].contains("since"), "{}", left[0]);
 }
 
 #[tokio::test]
@@ -102,7 +119,6 @@ async fn rows_that_need_another_rule_leave_the_call_to_settle() {
         "wait:low z",
         "stalledCount c=1",
         "options c={}",
-        "dispatchedAt c=1",
         "snoozes c=1",
         "recovery c=silent",
         "expiresAt c=1",
@@ -125,7 +141,7 @@ async fn rows_that_need_another_rule_leave_the_call_to_settle() {
         "no meta.largest",
         "meta largest=600000",
         "meta hook=1",
-        "meta nodes=1",
+        "meta nodes=1, keepCompleted=0",
         "meta paused=1",
         "meta ask=999",
         "no meta.ask",
@@ -179,12 +195,15 @@ async fn a_key_of_another_type_is_refused_before_the_first_write() {
         ("checkpoint", true),
         ("claimed", true),
         ("early", true),
+        ("outbox", true),
+        ("dispatchedAt", true),
         ("delayed", true),
         ("completed", false),
         ("payload", false),
     ] {
         let mut task = plain_task().await;
-        task.write("result o=1; enqueuedAt o=1; checkpoint o=1; candidates o; completed o=1; early o=1").await;
+        let rows = "meta nodes=1; result o=1; enqueuedAt o=1; checkpoint o=1; candidates o; completed o=1; early o=1";
+        task.write(rows).await;
         task.make_foreign(key).await;
         let call =
             if report { "2 w 1000 '2 1 0' '1 42' '1 2 1' a 5 1 9 e f 7 8" } else { "2 w 1000 0 '1 42' 1 a 5 1 9" };
