@@ -1,6 +1,6 @@
 -- Does what settle does, at about half the cost, in a plain task: for jobs that have completed, begin, or are claimed.
 -- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
--- Uses     now events wake filled lock nodes enter early plain
+-- Uses     now events wake columns filled lock nodes enter early plain
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    as in settle
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -66,8 +66,7 @@ local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes
   unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
     'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
 if not declared or hook == '1' or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
--- A node stays until its workflow has its end, also if the task keeps no jobs.
-if is_early and not allows_early(meta) or nodes and keeps == '0' then return full end
+if is_early and not allows_early(meta) then return full end
 if nodes then redis.call('ZCARD', outbox) end
 local now, now_ms = now_us()
 local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
@@ -83,7 +82,7 @@ for at = 1, known do
   if tokens[at] ~= ARGV[9 + known + at] then return full end
 end
 -- `columns`: those that hold something.
-local payloads, scores, seen, columns, has_early, times = {}, {}, {}, {}, false, nil
+local payloads, scores, seen, columns, has_early, times = {}, {}, {}, {}, false
 if #heads > 0 then
   payloads, scores = redis.call('HMGET', payload, unpack(heads)), redis.call('ZMSCORE', completed, unpack(heads))
 else

@@ -22,21 +22,20 @@ local function due_beside(candidates, delayed, ended, columns, of_runs, starting
 end
 
 -- Puts completed jobs into their set, or removes them (`keeps` is '0'). Pairs of position and value begin in ARGV at
--- `pairs_at`. Nodes of workflows also enter the outbox, if the task has one.
+-- `pairs_at`. Nodes of workflows also enter the outbox, if the task has one; they are kept until they are reported.
 local function end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, pairs_at, outbox)
-  if keeps == '0' then
-    redis.call('HDEL', payload, unpack(ids))
-    for _, column in ipairs(columns) do redis.call('HDEL', column, unpack(ids)) end
-    return
-  end
-  if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
-  local values = {}
+  local values, nodes = {}, outbox and nodes_among(ids) or {}
   for at = pairs_at, #ARGV, 2 do
     values[#values + 1], values[#values + 2] = ids[tonumber(ARGV[at])], ARGV[at + 1]
   end
+  if keeps == '0' then
+    local filled_columns = { payload, unpack(columns) }
+    if #nodes == 0 then return remove_columns(filled_columns, ids) end
+    ids, values = leave_nodes({ columns = filled_columns }, ids, values)
+  end
+  if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
   if #values > 0 then redis.call('HSET', result, unpack(values)) end
   add_all(completed, time, ids)
-  local nodes = outbox and nodes_among(ids) or {}
   if #nodes > 0 then add_all(outbox, time, nodes) end
 end
 

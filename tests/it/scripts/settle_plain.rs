@@ -60,6 +60,7 @@ async fn it_leaves_what_settle_leaves() {
         "meta keepCompleted=0; early b=6; maxCount old=0",
         "meta events=99999",
         "meta nodes=1",
+        "meta nodes=1, keepCompleted=0; checkpoint a=1",
         "dispatchedAt a=1, c=5, e=6",
     ] {
         for call in [
@@ -96,17 +97,21 @@ async fn it_leaves_what_settle_leaves() {
 
 #[tokio::test]
 async fn an_ended_node_is_reported_to_its_workflow() {
-    let rows = "meta ask=1000, interval=1000, largest=1024, keepCompleted=1, nodes=1; replies w=1\n\n\n5\n2\na b; \
-         dispatchedAt ~f/a/0/1=5, ~f/a/1/1=6; runs w: ~f/a/0/1=5, own=6; waits ~f/a/1/1 d";
-    let call = "2 w 1000 2 '2 42 43' 1 ~f/a/0/1 own 5 6 1 '\"x\"'";
-    let (mut one, mut other) = (Task::with(rows).await, Task::with(rows).await);
-    // The dispatch time of a claimed node comes with it.
-    let said = one.ok("settle_plain", &plain(call)).await;
-    assert_eq!(said, "[settled 4000000000000001 ~f/a/1/1 d [{} {}] '' 2 [6 nil]]");
-    other.ok("settle", call).await;
-    let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
-    assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix));
-    assert!(left[0].contains("outbox") && left[0].contains("since"), "{}", left[0]);
+    for keeps in ["1", "0"] {
+        let rows = format!(
+            "meta ask=1000, interval=1000, largest=1024, keepCompleted={keeps}, nodes=1; replies w=1\n\n\n5\n2\na b; \
+             dispatchedAt ~f/a/0/1=5, ~f/a/1/1=6; runs w: ~f/a/0/1=5, own=6; waits ~f/a/1/1 d"
+        );
+        let call = "2 w 1000 2 '2 42 43' 2 ~f/a/0/1 own 5 6 1 '\"x\"' 2 9";
+        let (mut one, mut other) = (Task::with(&rows).await, Task::with(&rows).await);
+        // The dispatch time of a claimed node comes with it.
+        let said = one.ok("settle_plain", &plain(call)).await;
+        assert_eq!(said, "[settled 4000000000000001 ~f/a/1/1 d [{} {}] '' 2 [6 nil]]");
+        other.ok("settle", call).await;
+        let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
+        assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix), "{keeps}");
+        assert!(left[0].contains("outbox") && left[0].contains("since"), "{}", left[0]);
+    }
 }
 
 #[tokio::test]
@@ -141,7 +146,6 @@ async fn rows_that_need_another_rule_leave_the_call_to_settle() {
         "no meta.largest",
         "meta largest=600000",
         "meta hook=1",
-        "meta nodes=1, keepCompleted=0",
         "meta paused=1",
         "meta ask=999",
         "no meta.ask",
