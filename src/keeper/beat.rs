@@ -107,7 +107,7 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     }
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());
     // A worker that holds nothing may claim, however long the round trip is.
-    let named = round.len();
+    let named = round.named();
     task.beat_answered(started, named, if named == 0 { Duration::ZERO } else { took });
     // During an outage, a slow answer says nothing about the load.
     if task.beats_are_slow() && !was_slow && !keeper.worker.incidents.is_unreachable() {

@@ -1,7 +1,7 @@
 //! What a heartbeat names, and its calls: all are in flight together, and each answer extends its jobs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -44,7 +44,8 @@ pub(super) struct Heard {
 pub(super) struct HeartbeatRound<'a> {
     keeper: &'a Keeper,
     watch: &'a TaskMonitor,
-    parts: Vec<(Part, std::sync::atomic::AtomicBool)>,
+    parts: Vec<(Part, AtomicBool)>,
+    named: AtomicUsize,
     pub(super) heard: Mutex<Heard>,
 }
 
@@ -80,16 +81,12 @@ impl<'a> HeartbeatRound<'a> {
             parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
         }
         let parts = parts.into_iter().map(|part| (part, false.into())).collect();
-        HeartbeatRound { keeper, watch, parts, heard: Mutex::default() }
+        HeartbeatRound { keeper, watch, parts, named: AtomicUsize::new(0), heard: Mutex::default() }
     }
 
-    /// How many jobs it names. A claim without an answer counts as one.
-    pub(super) fn len(&self) -> usize {
-        let named = |part: &Part| match part {
-            Part::Jobs { extend, asked } => extend.len() + asked.len(),
-            Part::Claim { .. } => 1,
-        };
-        self.parts.iter().map(|(part, _)| named(part)).sum()
+    /// How many jobs its answered calls named.
+    pub(super) fn named(&self) -> usize {
+        self.named.load(Ordering::SeqCst)
     }
 
     /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
@@ -98,8 +95,10 @@ impl<'a> HeartbeatRound<'a> {
         let open = self.parts.iter().filter(|(_, answered)| !answered.load(Ordering::SeqCst));
         let mut calls: FuturesUnordered<_> = open
             .map(|(part, answered)| async move {
-                self.call(conn.clone(), part, sent).await?;
-                answered.store(true, Ordering::SeqCst);
+                let named = self.call(conn.clone(), part, sent).await?;
+                if !answered.swap(true, Ordering::SeqCst) {
+                    self.named.fetch_add(named, Ordering::SeqCst);
+                }
                 Ok(())
             })
             .collect();
@@ -115,7 +114,8 @@ impl<'a> HeartbeatRound<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<(), Error> {
+    /// Returns how many jobs the call named.
+    async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<usize, Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
         let named = |jobs: &[Arc<HeldJob>]| jobs.iter().map(|held| (held.id.clone(), held.fence)).collect::<Vec<_>>();
         let (extend, asked) = match part {
@@ -126,10 +126,10 @@ impl<'a> HeartbeatRound<'a> {
                     Ok(claimed) => claimed,
                     Err(e) if e.ends_connection() => return Err(e),
                     // Settle reports this error. The held jobs still need their heartbeats.
-                    Err(_) => return Ok(()),
+                    Err(_) => return Ok(0),
                 };
                 if claimed.is_empty() {
-                    return Ok(());
+                    return Ok(0);
                 }
                 (claimed, Vec::new())
             }
@@ -138,7 +138,7 @@ impl<'a> HeartbeatRound<'a> {
         let answer =
             extend_locks::extend_locks(&mut conn, &task.keys, worker.id.as_str(), ask, &extend, &asked).await?;
         self.take_in(part, &answer, sent);
-        Ok(())
+        Ok(extend.len() + asked.len())
     }
 
     fn take_in(&self, part: &Part, answer: &Beaten, sent: Moment) {

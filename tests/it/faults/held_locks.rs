@@ -184,9 +184,10 @@ async fn a_thread_that_outlives_a_broken_driver_sees_its_job_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_with_slow_heartbeats_claims_fewer_jobs() {
+    const GATES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
     let warnings = Warnings::capture();
     let (_redis, test, line) = far_away().await;
-    let worker = test.start_worker_at(&line.url(), options(INTERVAL).concurrency(4)).await;
+    let worker = test.start_worker_at(&line.url(), options(INTERVAL).concurrency(8)).await;
     worker.working().await;
     // A round trip of 200 ms, which is 60 % of a period.
     line.delay(Duration::from_millis(100));
@@ -195,12 +196,15 @@ async fn a_worker_with_slow_heartbeats_claims_fewer_jobs() {
     test.started(&jobs).await;
     let told = [test.name.as_str(), "heartbeats take over half of their period, so fewer jobs are claimed"];
     warnings.wait_for(&told, PATIENCE).await;
-    // The first job still runs, so that heartbeats stay slow.
-    for gate in ["two", "three"] {
-        jobs.push(task.dispatch(gate.to_owned()).await.unwrap());
-        test.started(&jobs).await;
-    }
-    for gate in ["one", "two", "three"] {
+    // The first job still runs, so that heartbeats stay slow. A claim that was sent before takes the second one.
+    jobs.push(task.dispatch("two".to_owned()).await.unwrap());
+    test.started(&jobs).await;
+    // Heartbeats of two jobs allow for four; without the limit a claim takes four more.
+    jobs.extend(task.dispatch_many(GATES[2..].iter().map(ToString::to_string)).await.unwrap());
+    test.started(&jobs).await;
+    let begun = test.begun_together().await;
+    assert!(begun[..2] == [1, 1] && begun[2] <= 2, "{begun:?}");
+    for gate in GATES {
         test.journal.open(gate);
     }
     test.each_ran_once(&jobs).await;

@@ -268,6 +268,14 @@ impl TestTask {
         .await;
     }
 
+    /// How many jobs began with each call that let any begin.
+    pub async fn begun_together(&self) -> Vec<usize> {
+        let mut conn = self.conn().await;
+        let reply: redis::streams::StreamRangeReply = conn.xrange_all(self.key("events")).await.unwrap();
+        let started = reply.ids.iter().filter_map(|entry| entry.get::<String>("started"));
+        started.map(|ids| ids.split(' ').count()).collect()
+    }
+
     /// The ids of each entry of `stalls` with their actions, entry by entry.
     pub async fn stalls(&self) -> Vec<Vec<(String, String)>> {
         let mut conn = self.conn().await;
