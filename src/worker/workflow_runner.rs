@@ -73,6 +73,7 @@ struct WorkflowRunner {
     worker: Arc<WorkerShared>,
     progress: Arc<WorkflowProgress>,
     errands: HashMap<String, Errands>,
+    /// Boxed calls, so that the code of a spawned task is compiled once.
     calls: JoinSet<Done>,
     /// Workflows to visit.
     turns: Vec<String>,

@@ -34,8 +34,8 @@ const SETTLE_CLAIM: &str =
 const SETTLE_FIRST_CLAIM: &str =
     "17: exists 1, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // Reports: the tokens shown (HMGET), the removed locks and payloads (HDEL 2).
-const SETTLE: &str = "19: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
-    xadd 1, zadd 1, zcard 1";
+const SETTLE: &str =
+    "19: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // No job is left, and no other worker needs to look: the spare marker is removed (ZREM).
 const SETTLE_LAST: &str =
     "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zrem 1";
@@ -44,16 +44,16 @@ const SETTLE_REPORT: &str =
     "14: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1, zrem 1";
 // Kept jobs are added to a set (ZADD) and keep their payload (no HDEL). Terminal sets are rare keys: how many exist
 // (EXISTS), the size of that one (ZCARD), and the heads in it (ZMSCORE).
-const SETTLE_KEPT: &str = "22: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time \
-    1, xadd 1, zadd 2, zcard 2, zmscore 1";
+const SETTLE_KEPT: &str = "22: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
+    xadd 1, zadd 2, zcard 2, zmscore 1";
 // So is a column of results: how many columns exist (EXISTS), and the size of that one (HLEN), after which no rare key
 // is left to query. Results are one HSET.
-const SETTLE_KEPT_RESULTS: &str = "25: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd \
-    1, srem 1, time 1, xadd 1, zadd 2, zcard 2, zmscore 1";
+const SETTLE_KEPT_RESULTS: &str = "25: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
+    srem 1, time 1, xadd 1, zadd 2, zcard 2, zmscore 1";
 // A delayed job that is not due is a rare key of neither kind: terminal sets and columns (EXISTS 2), candidates
 // (SCARD), cancels, tombstones and early begins (HLEN 3); when the next job is due (ZRANGE), and the list before
-// (LRANGE). Its delay is in a column: which ones are filled (HLEN 8), what the claimed jobs have, and the bytes of their options (HMGET 2),
-// and the removed ones (EXISTS, HDEL).
+// (LRANGE). Its delay is in a column: which ones are filled (HLEN 8), what the claimed jobs have, and the bytes of their
+// options (HMGET 2), and the removed ones (EXISTS, HDEL).
 const SETTLE_BESIDE_DELAYED: &str = "39: exists 4, hdel 3, hget 1, hlen 11, hmget 6, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1, zrange 1";
 // With jobs that were silent since the snapshot, from which the reported ones are removed (SREM), it is the same
@@ -69,25 +69,25 @@ const SETTLE_REQUEUE: &str = "27: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hse
     scard 1, srem 1, time 1, xadd 1, zadd 1, zcard 1";
 // That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the
 // claimed jobs are removed from it (HDEL).
-const SETTLE_CLAIM_AGAIN: &str = "23: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd \
-    1, srem 1, time 1, xadd 1, zrem 1";
+const SETTLE_CLAIM_AGAIN: &str =
+    "23: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zrem 1";
 // Errors, attempts, since when they are delayed, the total and the record (HSET 5), due times (ZADD), when the first
 // is due (ZRANGE).
 const SETTLE_RETRY: &str =
     "17: exists 1, hdel 1, hget 1, hlen 1, hmget 2, hset 5, lrange 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // Due jobs (ZRANGEBYSCORE) move from `delayed` to their list (ZREM, RPUSH), with the time (HSET), which the claim
 // removes (HDEL). The filled columns are found one by one (HLEN 6).
-const SETTLE_DUE: &str = "44: exists 4, hdel 1, hget 1, hlen 11, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush \
-    1, sadd 1, scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
+const SETTLE_DUE: &str = "44: exists 4, hdel 1, hget 1, hlen 11, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, \
+    sadd 1, scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 2";
 // With tombstones after the heads: types (LLEN 3, HLEN 4, SCARD), the first entry of each list (LINDEX 3) and whether it
 // is a tombstone (HEXISTS); whether the claimed heads are tombstones too (HMGET), which may also be delayed (ZMSCORE).
-const SETTLE_BESIDE_TOMBSTONES: &str = "43: exists 3, hexists 1, hget 1, hlen 7, hmget 4, hset 3, lindex 3, llen \
-    3, lrange 2, ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 4, zmscore 3, zrange 1";
+const SETTLE_BESIDE_TOMBSTONES: &str = "43: exists 3, hexists 1, hget 1, hlen 7, hmget 4, hset 3, lindex 3, llen 3, \
+    lrange 2, ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 4, zmscore 3, zrange 1";
 // Tombstones at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET
 // 2, and HEXISTS of the first job that waits); they are removed from the list (LTRIM) and from the count (HMGET, HDEL,
 // EXISTS, HGET, HSET). Nothing is left, and no worker is woken.
-const SETTLE_BEHIND_TOMBSTONES: &str = "57: exists 4, hdel 1, hexists 2, hget 2, hlen 7, hmget 8, hset 4, lindex \
-    3, llen 3, lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
+const SETTLE_BEHIND_TOMBSTONES: &str = "57: exists 4, hdel 1, hexists 2, hget 2, hlen 7, hmget 8, hset 4, lindex 3, \
+    llen 3, lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1, zrem 1";
 
 /// Claims if `n` payloads as large as the largest could be too much for one reply: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {
