@@ -1,6 +1,6 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
--- Uses     now events wake types filled terminal place largest
+-- Uses     now events wake types filled terminal place largest new_jobs
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -31,8 +31,9 @@
 local count = tonumber(ARGV[3])
 local last = 3 + 2 * count
 
-local wire, default, event_mode, known_largest, paused, told, begun, parts, nodes = unpack(redis.call('HMGET', meta,
-  'wire', 'priority', 'eventMode', 'largest', 'paused', 'events', 'in', 'partitions', 'nodes'))
+local facts = redis.call('HMGET', meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
+  'priority', 'paused')
+local wire, parts, default = facts[6], facts[7], facts[8]
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
@@ -79,23 +80,12 @@ else
   waits, soonest = place_jobs(last + 1, ids, is_fresh, default or 'normal', columns, lists, delayed)
 end
 redis.call('HSET', payload, unpack(fields))
--- Redis would format the numbers itself, which is slower.
-local news = { 'in', string.format('%d', (tonumber(begun) or 0) + #fresh) }
-local total = string.format('%d', (tonumber(told) or 0) + #fresh)
-if event_mode ~= 'off' then news[3], news[4] = 'events', total end
--- From its first workflow job on, a settle reports the ends of the task's jobs to workflows.
-if has_nodes and not nodes then news[#news + 1], news[#news + 2] = 'nodes', 1 end
+local news = {}
 if not wire then
-  news[#news + 1], news[#news + 2] = 'wire', ARGV[1]
-  if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
+  news = { 'wire', ARGV[1] }
+  if ARGV[2] ~= '1' then news[3], news[4] = 'partitions', ARGV[2] end
 end
-if largest > (tonumber(known_largest) or 0) then
-  news[#news + 1], news[#news + 2] = 'largest', bound_of(largest)
-end
-redis.call('HSET', meta, unpack(news))
-if event_mode ~= 'off' then
-  append_entry(events, meta, 'events', total, #fresh, '', { 'dispatched', table.concat(fresh, ' ') })
-end
+count_new_jobs(meta, events, facts, fresh, largest, has_nodes, news)
 -- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
-if not paused and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
+if not facts[9] and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
 return table.concat(reply, ' ')

@@ -1,5 +1,6 @@
 -- Records how nodes of workflows ended, and opens the nodes that waited for them.
--- Uses     now events emit types book flow flow_step flow_reply flow_events
+-- Uses     now events emit types book flow flow_step flow_reply flow_events filled terminal largest wake new_jobs
+-- Uses     flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -18,20 +19,27 @@
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- KEYS[17] meta       (hash)  event total; untold: when jobs could not be reported
 -- KEYS[18] events     (stream)  events of instances and nodes
+-- Then     for each of at most 4 tasks without partitions on this server: payload, completed, failed, cancelled, wait,
+--          meta, events, wake, dispatchedAt, outbox. Opened nodes without options are dispatched to them
 -- ARGV[1]  ends       (five words each, at most 200: instance, node, run, how it ended, value or failure. c | f | x:
 --                      its job completed, failed, was cancelled; F | X: its graph failed, was cancelled, without an
 --                      instance of its own. If the job returned a graph, the value is byte 1, bytes of the value,
---                      space, value, graph)
--- Returns  {'advanced', number of outbox entries to carry out at once, those entries, the words of add_opened}
--- Emits    node, paused, ended
+--                      space, value, graph). The last argument, if there are keys of tasks: wire version, workflow,
+--                      then for each task its name, and how many of the ends are its jobs, in the order of the tasks:
+--                      they leave its outbox
+-- Returns  {'advanced', number of outbox entries to carry out at once, those entries, the words of add_opened}. The
+--          number of dispatched nodes comes before that, if there are keys of tasks
+-- Emits    node, paused, ended; dispatched
 -- Refuses  WRONGTYPE before the first write
 expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
+local ENDS, GRAPH_ENDS = { ['c'] = 'c', ['f'] = 'f', ['x'] = 'x' }, { ['F'] = 'f', ['X'] = 'x' }
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
 -- The workflow accepts reports again. A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', meta, 'untold')
-local flows, names, ends = {}, {}, {}
-for at = 1, #ARGV, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
+local flows, names, ends, last = {}, {}, {}, #ARGV - #ARGV % 5
+local tasks = tasks_of(18, ARGV[last + 1])
+for at = 1, last, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
 meet(known, keys, flows)
 fetch(keys, 'nodes', names)
 for place, name in ipairs(names) do
@@ -46,16 +54,14 @@ for place, name in ipairs(names) do
   local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
   -- Nothing opens in an instance that stops.
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
-  if state and is_damaged(keys, one, index, state) then
+  if state and state ~= 'o' and is_damaged(keys, one, index, state) then
     end_node(keys, one, index, 'f', CORRUPT, budget, now_ms, opened)
     keys.corrupt = (keys.corrupt or 0) + 1
     one.is_miscounted = true
   elseif kind == 'o' and size then
     grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)
-  elseif string.match(how, '^[FX]$') and kind == 'g' and is_gone(known, keys, name .. '.' .. run) then
-    end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)
-  elseif string.match(how, '^[cfx]$') and kind == 'o' then
-    end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)
+  elseif kind == 'o' and ENDS[how] or kind == 'g' and GRAPH_ENDS[how] and is_gone(known, keys, name .. '.' .. run) then
+    end_node(keys, one, index, ENDS[how] or GRAPH_ENDS[how], said, budget, now_ms, opened)
   else
     one = nil
   end
@@ -68,5 +74,8 @@ for _, one in ipairs(touched) do
   if one.is_miscounted then recount(keys, one, now_ms) end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
 write_and_report(keys)
-return add_news({ 'advanced' }, keys, opened, now_ms)
+for place, name in ipairs(names) do names[place] = name .. '/' .. ARGV[5 * place - 2] end
+clear_outboxes(tasks, names)
+return add_news({ 'advanced', tasks[1] and dispatched }, keys, opened, now_ms)

@@ -46,7 +46,7 @@ for place, text in ipairs(redis.call('HMGET', instances, unpack(taken))) do
     -- at its nodes opens some, or ends the instance.
     reply[#reply + 1] = taken[place]
     local entry = 'o ' .. taken[place] .. '/' .. run
-    if out == '0' and not redis.call('ZSCORE', outbox, entry) then note(keys, now_ms, entry) end
+    if out == '0' and not redis.call('ZSCORE', outbox, entry) then note(now_ms, entry) end
   end
 end
 write_and_report(keys)

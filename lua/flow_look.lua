@@ -68,7 +68,7 @@ if #gone > 0 then redis.call('ZREM', outbox, unpack(gone)) end
 for _, one in ipairs(unreadable) do
   if not one.stopping then
     stop(keys, one, UNREADABLE, now_ms)
-    write_head(keys, one)
+    write_head(one)
   end
 end
 write_and_report(keys)

@@ -53,14 +53,14 @@ for place, name in ipairs(names) do
   local need = string.match(state, '^[pP] (%d+) %d+$')
   if need == '0' then
     local now = open_node(keys, one, from + place - 1, now_ms, opened)
-    if now then write(keys, 'nodes', name, now) end
+    if now then write('nodes', name, now) end
   elseif not need and not string.match(state, '^[cfgosx]') then
     stop(keys, one, UNREADABLE, now_ms)
   end
 end
 local is_last = one.stopping or from + OPENS >= count
-if is_last then put(keys, 'outbox', 'o ' .. mark, false) end
-write(keys, 'cursor', mark, not is_last and tostring(from + OPENS))
+if is_last then put('outbox', 'o ' .. mark, false) end
+write('cursor', mark, not is_last and tostring(from + OPENS))
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
 write_and_report(keys)
 return add_news({ 'opened', is_last and 0 or 1 }, keys, opened, now_ms)

@@ -42,13 +42,13 @@ if action == 'pause' then
   redis.call('ZREM', running, flow)
   redis.call('ZADD', paused, now, flow)
   redis.call('ZREM', outbox, entry)
-  if ARGV[5] then write(keys, 'errors', flow, now .. ' ' .. ARGV[5]) end
+  if ARGV[5] then write('errors', flow, now .. ' ' .. ARGV[5]) end
   tell(keys, 'paused', flow .. '/' .. one.run)
 else
   redis.call('ZREM', paused, flow)
   redis.call('ZADD', running, now, flow)
-  write(keys, 'errors', flow, false)
-  note(keys, now_ms, entry)
+  write('errors', flow, false)
+  note(now_ms, entry)
   tell(keys, 'resumed', flow .. '/' .. one.run)
 end
 keys.by = ARGV[4]

@@ -28,8 +28,7 @@ for at = 1, #ARGV, 3 do
     local send = not one.stopping and times <= 2 and sendable(keys, one, ARGV[at + 1], state)
     if send then
       redis.call('HSET', nodes, name, kind .. times)
-      note(keys, now_ms, 's ' .. name .. '/' .. run)
-      write_all(keys)
+      redis.call('ZADD', outbox, string.format('%d', now_ms), 's ' .. name .. '/' .. run)
       sends[#sends + 1] = send
     else
       lost[#lost + 1] = name .. '/' .. run

@@ -64,8 +64,8 @@ redis.call('ZREM', deadlines, flow)
 redis.call('ZREM', outbox, 'r ' .. flow .. '/' .. one.run)
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
-note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)
-write_head(keys, one)
+note(now_ms, 'o ' .. flow .. '/' .. one.run)
+write_head(one)
 tell(keys, 'started', flow .. '/' .. one.run)
 write_and_report(keys)
 return { 'again', one.run }

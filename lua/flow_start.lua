@@ -76,11 +76,11 @@ for at = 1, #states / 2 do
   local is_first = is_open(states[2 * at])
   if is_first and not open_node(keys, one, at - 1, now_ms, opened) then one.out = one.out + 1 end
 end
-if not is_whole then note(keys, now_ms, 'o ' .. flow .. '/1') end
+if not is_whole then note(now_ms, 'o ' .. flow .. '/1') end
 if parent then redis.call('ZADD', children, 0, flow) end
 if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms + ARGV[7]), flow) end
 redis.call('HDEL', staging, flow)
-write_head(keys, one)
+write_head(one)
 tell(keys, 'started', flow .. '/1')
 write_and_report(keys)
 return add_opened({ 'started' }, keys, opened, now_ms)

@@ -1,5 +1,6 @@
 -- Visits more dependents of an ended node: those that exceeded the budget of an earlier call.
--- Uses     now shrink_first events emit types book flow flow_step flow_reply flow_events
+-- Uses     now shrink_first events emit types book flow flow_step flow_reply flow_events filled terminal largest wake
+-- Uses     new_jobs flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -18,11 +19,13 @@
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- KEYS[17] meta       (hash)  event total
 -- KEYS[18] events     (stream)  events of instances and nodes
+-- Then     the keys of tasks, as for flow_advance
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
+-- ARGV[4]  tasks      (as the last argument of flow_advance, if there are keys of tasks)
 -- Returns  {'visited', then as flow_advance}
--- Emits    node, paused, ended
+-- Emits    node, paused, ended; dispatched
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
 expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
@@ -34,7 +37,7 @@ local from, how = string.match(redis.call('HGET', cursor, mark) or '', '^(%d+) (
 if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', outbox, 'v ' .. mark)) then
   redis.call('ZREM', outbox, 'v ' .. mark)
   redis.call('HDEL', cursor, mark)
-  return { 'visited', 0 }
+  return ARGV[4] and { 'visited', 0, 0 } or { 'visited', 0 }
 end
 local opened, budget = { later = {} }, a_budget()
 shrink_first('HDEL', cursor)
@@ -42,10 +45,12 @@ if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else
   -- The progress of the visit is lost.
-  put(keys, 'outbox', 'v ' .. mark, false)
-  write(keys, 'cursor', mark, false)
+  put('outbox', 'v ' .. mark, false)
+  write('cursor', mark, false)
   stop(keys, one, UNREADABLE, now_ms)
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
+local tasks = tasks_of(18, ARGV[4])
+local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
 write_and_report(keys)
-return add_news({ 'visited' }, keys, opened, now_ms)
+return add_news({ 'visited', tasks[1] and dispatched }, keys, opened, now_ms)

@@ -1,46 +1,62 @@
 -- Buffers reads and writes of the hashes and sorted sets in `keys`, the table of all keys of the script: each field is
 -- read once, and written once, together with others. A field or member that is missing, or will be removed, is false.
-local function page_of(keys, book, name)
-  local page = keys[book] and keys[book][name]
-  if page then return page end
-  keys[book] = keys[book] or {}
-  keys[book][name] = {}
-  return keys[book][name]
-end
+-- The pages by the name of the key: the values that are known, the fields to write, and the members to move with their
+-- scores. A page is made when it is first used.
+local PAGES = { __index = function(pages, name)
+  pages[name] = {}
+  return pages[name]
+end }
+local known_of, fresh_of = setmetatable({}, PAGES), setmetatable({}, PAGES)
+local moved_of, scores_of = setmetatable({}, PAGES), setmetatable({}, PAGES)
 
 -- Reads the fields that are not known yet.
 local function fetch(keys, name, fields)
-  local known, missing = page_of(keys, 'known', name), {}
+  local known, missing = known_of[name], {}
   for _, field in ipairs(fields) do
     if known[field] == nil then missing[#missing + 1] = field end
   end
   for from = 1, #missing, 1000 do
-    local last = math.min(#missing, from + 999)
-    for place, value in ipairs(redis.call('HMGET', keys[name], unpack(missing, from, last))) do
-      known[missing[from + place - 1]] = value
-    end
+    local values = redis.call('HMGET', keys[name], unpack(missing, from, math.min(#missing, from + 999)))
+    for place, value in ipairs(values) do known[missing[from + place - 1]] = value end
   end
 end
 
 local function read(keys, name, field)
-  local known = page_of(keys, 'known', name)
-  if known[field] == nil then known[field] = redis.call('HGET', keys[name], field) end
-  return known[field]
+  local known = known_of[name]
+  local value = known[field]
+  if value == nil then
+    value = redis.call('HGET', keys[name], field)
+    known[field] = value
+  end
+  return value
 end
 
-local function write(keys, name, field, value)
-  local fresh = page_of(keys, 'fresh', name)
-  if fresh[field] == nil then fresh[#fresh + 1] = field end
-  fresh[field] = true
-  page_of(keys, 'known', name)[field] = value
+-- The value of a field if this call knows it.
+local function known_value(name, field)
+  return known_of[name][field]
 end
 
--- Sets the score of a member of a sorted set; false removes it.
-local function put(keys, name, member, time)
-  local fresh, scores = page_of(keys, 'moved', name), page_of(keys, 'scores', name)
-  if scores[member] == nil then fresh[#fresh + 1] = member end
-  if time and time ~= keys.time then keys.time, keys.stamp = time, string.format('%d', time) end
-  scores[member] = time and keys.stamp
+local function write(name, field, value)
+  local fresh = fresh_of[name]
+  if not fresh[field] then fresh[#fresh + 1], fresh[field] = field, true end
+  known_of[name][field] = value
+end
+
+-- Sets the score of a member of a sorted set, a time in ms; false removes it.
+local time_put, stamp
+local function put(name, member, time)
+  local scores = scores_of[name]
+  if scores[member] == nil then
+    local moved = moved_of[name]
+    moved[#moved + 1] = member
+  end
+  if time and time ~= time_put then time_put, stamp = time, string.format('%d', time) end
+  scores[member] = time and stamp
+end
+
+-- Takes back what `put` has set in this call, for a member that was not there before.
+local function take_back(name, member)
+  scores_of[name][member] = nil
 end
 
 -- Calls the command with these words in pages: a call takes a limited number of arguments.
@@ -48,34 +64,36 @@ local function in_pages(command, key, words)
   for from = 1, #words, 2000 do redis.call(command, key, unpack(words, from, math.min(#words, from + 1999))) end
 end
 
--- Writes the names with their values to a hash or sorted set. Returns the names without a value, to be removed.
-local function write_page(key, names, values, is_sorted)
-  local kept, gone = {}, {}
+-- Writes the fields or members that have a value, and returns those to remove. A pair of a hash is field and value, one
+-- of a sorted set is score and member.
+local function write_page(command, key, names, values)
+  local pairs_of, count, gone, is_hash = {}, 0, {}, command == 'HSET'
   for _, name in ipairs(names) do
     local value = values[name]
-    if value then
-      kept[#kept + 1], kept[#kept + 2] = is_sorted and value or name, is_sorted and name or value
-    else
+    if value == false then
       gone[#gone + 1] = name
+    elseif value and is_hash then
+      pairs_of[count + 1], pairs_of[count + 2], count = name, value, count + 2
+    elseif value then
+      pairs_of[count + 1], pairs_of[count + 2], count = value, name, count + 2
     end
   end
-  in_pages(is_sorted and 'ZADD' or 'HSET', key, kept)
+  in_pages(command, key, pairs_of)
   return gone
 end
 
 -- Writes everything that is buffered. A user without one of the rights is refused before anything is written: the first
 -- three commands change nothing, and HSET comes before what removes.
 local function write_all(keys)
-  local places, gone = keys.moved and keys[next(keys.moved)], {}
-  if places then
-    redis.call('ZADD', places, 'XX', 0, '')
-    redis.call('ZREM', places, '')
-    if keys.fresh then redis.call('HDEL', keys[next(keys.fresh)], '') end
+  local place, hash, gone = next(moved_of), next(fresh_of), {}
+  if place then
+    redis.call('ZADD', keys[place], 'XX', 0, '')
+    redis.call('ZREM', keys[place], '')
+    if hash then redis.call('HDEL', keys[hash], '') end
   end
-  for name, fields in pairs(keys.fresh or {}) do gone[name] = write_page(keys[name], fields, keys.known[name]) end
+  for name, fields in pairs(fresh_of) do gone[name] = write_page('HSET', keys[name], fields, known_of[name]) end
   for name, fields in pairs(gone) do in_pages('HDEL', keys[name], fields) end
-  for name, members in pairs(keys.moved or {}) do
-    in_pages('ZREM', keys[name], write_page(keys[name], members, keys.scores[name], true))
+  for name, members in pairs(moved_of) do
+    in_pages('ZREM', keys[name], write_page('ZADD', keys[name], members, scores_of[name]))
   end
-  keys.fresh, keys.moved, keys.scores = nil, nil, nil
 end

@@ -70,42 +70,74 @@ end
 
 -- Buffers the words of one event about a node or instance, to be reported after all writes.
 local function tell(keys, kind, words)
-  keys.told = keys.told or {}
-  keys.told[kind] = keys.told[kind] or {}
-  table.insert(keys.told[kind], words)
+  local told = keys.told or {}
+  local list = told[kind] or {}
+  list[#list + 1], told[kind], keys.told = words, list, told
 end
 
 -- Adds an entry to the outbox, due at this time.
-local function note(keys, now_ms, entry)
-  put(keys, 'outbox', entry, now_ms)
+local function note(now_ms, entry)
+  put('outbox', entry, now_ms)
 end
 
 -- The record of a node: its flags ('o': optional, 'g': a graph), the node whose value is its input ('-': none), its
 -- task, its dispatch options, and its first dependents.
+local parsed_records = {}
 local function record_of(keys, one, index)
-  local text, records = read(keys, 'shapes', one.digest .. '/' .. index) or '', page_of(keys, 'parsed', 'shapes')
-  if records[text] then return records[text] end
+  local text = read(keys, 'shapes', one.digest .. '/' .. index) or ''
+  if parsed_records[text] then return parsed_records[text] end
   local head, own, count, dependents = string.match(text, '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
   if not head then return nil end
   local flags, source, task = string.match(head, '^(%S+) (%S+) (%S+)$')
   local record = { flags = flags or '-', source = source or '-', task = task or '', own = own, count = tonumber(count),
     dependents = dependents }
-  records[text] = record
+  parsed_records[text] = record
   return record
 end
 
 -- Parses the state of a node. If it waits: `kind`, how many inputs must still complete (`need`), how many have not
--- ended (`left`). `is_known` is unset if the state cannot be read.
+-- ended (`left`). `is_known` is unset if the state cannot be read. Nodes in the same state share a table. `waiting` has
+-- the states that inputs have changed in this call: they become text once, at the end.
+local parsed_states, waiting = {}, {}
 local function waits_of(keys, name)
-  local state, states = read(keys, 'nodes', name) or '', page_of(keys, 'parsed', 'nodes')
-  local waits = states[state]
+  if waiting[name] then return waiting[name] end
+  local state = read(keys, 'nodes', name) or ''
+  local waits = parsed_states[state]
   if not waits then
     local kind, need, left = string.match(state, '^([pP]) (%d+) (%d+)$')
     waits = { kind = kind, need = tonumber(need), left = tonumber(left),
       is_known = kind or string.match(state, '^[cfgosx]') }
-    states[state] = waits
+    parsed_states[state] = waits
   end
   return waits
+end
+
+-- The state of a waiting node after one more input has ended, and whether that counts as completed.
+local function after_input(waits, is_counted)
+  local place = is_counted and 'counted' or 'not_counted'
+  if not waits[place] then
+    local need = is_counted and math.max(0, waits.need - 1) or waits.need
+    waits[place] = { kind = waits.kind, need = need, left = waits.left - 1, is_known = true }
+  end
+  return waits[place]
+end
+
+-- Sets the state of a node that still waits.
+local function keep_waiting(name, waits)
+  waiting[name] = waits
+end
+
+-- Sets the state of a node that waits no longer.
+local function set_state(name, state)
+  waiting[name] = nil
+  write('nodes', name, state)
+end
+
+-- Writes the states of the nodes that still wait.
+local function write_waiting()
+  for name, waits in pairs(waiting) do
+    write('nodes', name, string.format('%s %d %d', waits.kind, waits.need, waits.left))
+  end
 end
 
 -- Up to 500 dependents of a node, from number `from`, a multiple of 500.
@@ -116,6 +148,11 @@ local function dependents_of(keys, one, index, record, from)
   for word in string.gmatch(text, '%d+') do found[#found + 1] = word end
   if from == 0 then record.first = found end
   return found
+end
+
+-- The name of a node to send, with its run.
+local function mark_of(send)
+  return send.one.flow .. '/' .. send.index .. '/' .. send.one.run
 end
 
 -- Whether the node is open: its job was sent, or its graph runs.
@@ -136,7 +173,7 @@ local function sendable(keys, one, index, state)
     task = '@'
   end
   local field = node_of(one.flow, source)
-  local told = page_of(keys, 'known', column)[field]
+  local told = known_value(column, field)
   local bytes = told and #told or told == nil and redis.call('HSTRLEN', keys[column], field) or 0
   if bytes == 0 and column ~= 'value' then return nil end
   return { one = one, index = index, task = task, own = own, column = column, field = field, bytes = bytes }
@@ -147,13 +184,13 @@ local function stop(keys, one, how, now_ms)
   one.stopping = how
   keys.stopped = keys.stopped or {}
   table.insert(keys.stopped, one)
-  write(keys, 'stopping', one.flow, how)
-  note(keys, now_ms, 'x ' .. one.flow .. '/' .. one.run)
+  write('stopping', one.flow, how)
+  note(now_ms, 'x ' .. one.flow .. '/' .. one.run)
   if one.is_paused then
-    put(keys, 'paused', one.flow, false)
-    put(keys, 'running', one.flow, now_ms)
+    put('paused', one.flow, false)
+    put('running', one.flow, now_ms)
     -- While the instance was paused, this field said by whom, and why.
-    write(keys, 'errors', one.flow, false)
+    write('errors', one.flow, false)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
 end

@@ -1,5 +1,6 @@
 -- Writes everything that is buffered. Then reports the buffered events in one entry, and counts what could not be read.
 local function write_and_report(keys)
+  write_waiting()
   write_all(keys)
   local meta, fields, count = keys.meta, {}, 0
   if keys.by and keys.by ~= '' then add_words(fields, 'by', { keys.by }) end

@@ -8,19 +8,21 @@ local function add_opened(reply, keys, opened, now_ms)
     send.is_here = bytes + send.bytes <= NARROW_BYTES
     if send.is_here then
       bytes = bytes + send.bytes
-      here[send.column] = here[send.column] or {}
-      table.insert(here[send.column], send.field)
+      local fields = here[send.column] or {}
+      fields[#fields + 1], here[send.column] = send.field, fields
     end
   end
   for column, fields in pairs(here) do fetch(keys, column, fields) end
   for _, send in ipairs(opened) do
-    local where, payload = send.column, send.field .. ' ' .. send.bytes
-    if send.is_here then where, payload = 'here', read(keys, send.column, send.field) or 'null' end
     local one, at = send.one, #reply
     one.wait = one.wait or string.format('%d', math.max(0, one.due - now_ms))
     reply[at + 1], reply[at + 2], reply[at + 3] = one.flow, tostring(send.index), tostring(one.run)
     reply[at + 4], reply[at + 5], reply[at + 6] = send.task, send.own, one.wait
-    reply[at + 7], reply[at + 8] = where, payload
+    if send.is_here then
+      reply[at + 7], reply[at + 8] = 'here', read(keys, send.column, send.field) or 'null'
+    else
+      reply[at + 7], reply[at + 8] = send.column, send.field .. ' ' .. send.bytes
+    end
   end
   return reply
 end

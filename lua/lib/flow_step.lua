@@ -14,7 +14,7 @@ local function open_node(keys, one, index, now_ms, opened)
     return nil
   end
   one.out = one.out + 1
-  note(keys, now_ms, 's ' .. one.flow .. '/' .. index .. '/' .. one.run)
+  note(now_ms, 's ' .. mark_of(send))
   opened[#opened + 1] = send
   return send.task == '@' and 'g' or 'o'
 end
@@ -56,28 +56,33 @@ local function visit(keys, one, ended, budget, now_ms, opened)
     if not record then return stop(keys, one, UNREADABLE, now_ms) end
     local count = record.count
     while from < count and budget.edges > 0 and budget.opens > 0 do
-      local page, named, records = dependents_of(keys, one, index, record, from - from % 500), {}, {}
+      local page, named = dependents_of(keys, one, index, record, from - from % 500), {}
       for offset = from % 500 + 1, math.min(#page, from % 500 + math.min(budget.edges, budget.opens)) do
-        named[#named + 1], records[#records + 1] = node_of(one.flow, page[offset]), one.digest .. '/' .. page[offset]
+        named[#named + 1] = node_of(one.flow, page[offset])
       end
       if #named == 0 then return stop(keys, one, UNREADABLE, now_ms) end
-      foresee(keys, named, records, 1, budget.opens)
+      if #named > 1 then
+        local records = {}
+        for place = 1, #named do records[place] = one.digest .. '/' .. page[from % 500 + place] end
+        foresee(keys, named, records, 1, budget.opens)
+      end
       for _, name in ipairs(named) do
         if budget.opens == 0 then break end
         local dependent, waits = page[from % 500 + 1], waits_of(keys, name)
         if waits.kind then
-          local kind, need, left = waits.kind, waits.need, waits.left - 1
-          if is_completed or kind == 'P' then need = math.max(0, need - 1) end
-          local now = kind .. ' ' .. need .. ' ' .. left
-          if need == 0 and one.runs and not one.stopping then
-            now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
-          elseif left < need then
+          waits = after_input(waits, is_completed or waits.kind == 'P')
+          keep_waiting(name, waits)
+          if waits.need == 0 and one.runs and not one.stopping then
+            local state = open_node(keys, one, dependent, now_ms, opened)
+            if state then set_state(name, state) end
+            budget.opens = budget.opens - 1
+          elseif waits.left < waits.need then
             -- A skipped node costs as much as an opened one: its dependents are read for it alone.
-            now, one.live, budget.opens = 's', one.live - 1, budget.opens - 1
+            set_state(name, 's')
+            one.live, budget.opens = one.live - 1, budget.opens - 1
             ended[#ended + 1] = { dependent, false, 0 }
             tell(keys, 'node', 's ' .. name .. '/' .. one.run)
           end
-          write(keys, 'nodes', name, now)
         elseif not waits.is_known and not one.stopping then
           stop(keys, one, UNREADABLE, now_ms)
         end
@@ -87,41 +92,41 @@ local function visit(keys, one, ended, budget, now_ms, opened)
     local is_over = from >= count
     local mark = not (is_over and not ended[at][4]) and node_of(one.flow, index) .. '/' .. one.run
     if not is_over then
-      write(keys, 'cursor', mark, from .. (is_completed and ' c' or ' -'))
-      note(keys, now_ms, 'v ' .. mark)
+      write('cursor', mark, from .. (is_completed and ' c' or ' -'))
+      note(now_ms, 'v ' .. mark)
       opened.later[#opened.later + 1] = mark
     elseif mark then
-      write(keys, 'cursor', mark, false)
-      put(keys, 'outbox', 'v ' .. mark, false)
+      write('cursor', mark, false)
+      put('outbox', 'v ' .. mark, false)
     end
     at = at + 1
   end
 end
 
 -- Writes the line of the instance in `instances`.
-local function write_head(keys, one)
+local function write_head(one)
   local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
     and string.format(' %d', one.due) or ''
-  write(keys, 'instances', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
+  write('instances', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
 -- Puts an ended instance into the set for its outcome.
-local function place_ended(keys, flow, word, now_ms)
-  put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', flow, now_ms)
+local function place_ended(flow, word, now_ms)
+  put((word == 'completed' or word == 'cancelled') and word or 'failed', flow, now_ms)
 end
 
 -- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: it could never
 -- continue. A child is removed, and started again.
 local function give_up(keys, flow, line, now_ms)
   keys.corrupt = (keys.corrupt or 0) + 1
-  put(keys, 'running', flow, false)
-  put(keys, 'paused', flow, false)
-  write(keys, 'stopping', flow, false)
-  if string.find(flow, '/', 1, true) then return write(keys, 'instances', flow, false) end
-  place_ended(keys, flow, 'failed', now_ms)
-  write(keys, 'errors', flow, string.match(UNREADABLE, ' (.*)$'))
-  write(keys, 'instances', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
+  put('running', flow, false)
+  put('paused', flow, false)
+  write('stopping', flow, false)
+  if string.find(flow, '/', 1, true) then return write('instances', flow, false) end
+  place_ended(flow, 'failed', now_ms)
+  write('errors', flow, string.match(UNREADABLE, ' (.*)$'))
+  write('instances', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
   tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
 end
 
@@ -140,7 +145,7 @@ local function end_or_keep(keys, one, now_ms)
         word, one.bad = 'failed', output
       end
     end
-    put(keys, 'running', one.flow, false)
+    put('running', one.flow, false)
     tell(keys, 'ended', word .. ' ' .. one.flow .. '/' .. one.run)
     local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
     if one.parent then
@@ -151,17 +156,17 @@ local function end_or_keep(keys, one, now_ms)
         said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
       end
     else
-      place_ended(keys, one.flow, word, now_ms)
-      if value then write(keys, 'output', one.flow, value) end
+      place_ended(one.flow, word, now_ms)
+      if value then write('output', one.flow, value) end
     end
-    if why and why ~= '' then write(keys, 'errors', one.flow, why) end
-    write(keys, 'stopping', one.flow, false)
-    put(keys, 'outbox', 'x ' .. one.flow .. '/' .. one.run, false)
-    put(keys, 'outbox', 'o ' .. one.flow .. '/' .. one.run, false)
-    write(keys, 'cursor', one.flow .. '/' .. one.run, false)
+    if why and why ~= '' then write('errors', one.flow, why) end
+    write('stopping', one.flow, false)
+    put('outbox', 'x ' .. one.flow .. '/' .. one.run, false)
+    put('outbox', 'o ' .. one.flow .. '/' .. one.run, false)
+    write('cursor', one.flow .. '/' .. one.run, false)
     one.turn, one.runs, one.stopping = one.turn + 1, false, false
   end
-  write_head(keys, one)
+  write_head(one)
   return how, said
 end
 
@@ -172,8 +177,8 @@ local function break_by(keys, one, index, record, now_ms)
   if one.policy == 'cancel' then
     stop(keys, one, 'failed ', now_ms)
   elseif one.policy == 'pause' and one.runs then
-    put(keys, 'running', one.flow, false)
-    put(keys, 'paused', one.flow, now_ms)
+    put('running', one.flow, false)
+    put('paused', one.flow, now_ms)
     tell(keys, 'paused', one.flow .. '/' .. one.run)
     one.turn, one.runs, one.is_paused = one.turn + 1, false, true
   end
@@ -182,10 +187,10 @@ end
 -- Ends an open node with this outcome and value, and updates its dependents.
 local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   local name = node_of(one.flow, index)
-  write(keys, 'nodes', name, how)
-  if said ~= '' then write(keys, 'value', name, said) end
+  write('nodes', name, how)
+  if said ~= '' then write('value', name, said) end
   local mark = name .. '/' .. one.run
-  put(keys, 'outbox', 's ' .. mark, false)
+  put('outbox', 's ' .. mark, false)
   tell(keys, 'node', how .. ' ' .. mark)
   one.live, one.out = one.live - 1, one.out - 1
   if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
@@ -214,10 +219,10 @@ end
 -- The job of a node returned a value and a graph: the graph runs as a child, and the node ends when the child ends.
 local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   local name = node_of(one.flow, index)
-  write(keys, 'grow', name, string.sub(said, head + size + 1))
-  if size > 0 then write(keys, 'value', name, string.sub(said, head + 1, head + size)) end
-  write(keys, 'nodes', name, 'g')
-  note(keys, now_ms, 's ' .. name .. '/' .. one.run)
+  write('grow', name, string.sub(said, head + size + 1))
+  if size > 0 then write('value', name, string.sub(said, head + 1, head + size)) end
+  write('nodes', name, 'g')
+  note(now_ms, 's ' .. name .. '/' .. one.run)
   opened[#opened + 1] = sendable(keys, one, index, 'g')
 end
 
@@ -225,7 +230,7 @@ end
 local function is_gone(known, keys, child)
   local one = instance_of(known, keys, child)
   if one and (one.runs or one.is_paused) then return false end
-  put(keys, 'running', child, false)
+  put('running', child, false)
   return true
 end
 
@@ -234,7 +239,7 @@ local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
   local at = 1
   while at <= #touched do
     local one = touched[at]
-    if one.runs then put(keys, 'running', one.flow, now_ms) end
+    if one.runs then put('running', one.flow, now_ms) end
     local how, said = end_or_keep(keys, one, now_ms)
     local parent = how and instance_of(known, keys, one.parent)
     local state = goes_on(parent, one.parent_run) and read(keys, 'nodes', node_of(one.parent, one.node))

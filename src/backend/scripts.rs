@@ -30,8 +30,9 @@ macro_rules! fragments {
 
 fragments! {
     around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter
-    events failing failure faults fields filled finish flow flow_events flow_remove flow_reply flow_step gone grace
-    held hooks interval known largest lock may named nodes now object page parked place plain renew replay
+    events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply flow_step
+    gone grace held hooks interval known largest lock may named new_jobs nodes now object page parked place plain renew
+    replay
     reported_outcomes resolve schedules shrink_first since spare states stored_outcomes terminal tick_jobs ticks
     tombstones totals types unique unlock wake
 }
@@ -192,13 +193,28 @@ impl ScriptDef {
         Invocation { def: self, cmd, is_cluster: false }
     }
 
+    /// Starts a call with the keys of a workflow, and then those of tasks on the same server.
+    pub(super) fn on_tasks<'a>(
+        &'static self,
+        keys: &'a TaskKeys,
+        tasks: impl Iterator<Item = &'a TaskKeys>,
+        names: &'a [Key],
+    ) -> Invocation {
+        let of_tasks = tasks.flat_map(|task| names.iter().map(|name| task.get(*name)));
+        let all: Vec<&str> = self.keys().iter().map(|name| keys.get(*name)).chain(of_tasks).collect();
+        self.with(keys.is_cluster(), all.into_iter())
+    }
+
     /// Starts a call with these keys. The script has names for the first ones.
     pub(super) fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
-        let is_cluster = keys.is_cluster();
+        self.with(keys.is_cluster(), names.map(|name| keys.get(name)))
+    }
+
+    fn with<'a>(&'static self, is_cluster: bool, keys: impl Iterator<Item = &'a str> + Clone) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.text(is_cluster).1.get_hash()).arg(names.clone().count());
-        for name in names {
-            cmd.arg(keys.get(name));
+        cmd.arg(self.text(is_cluster).1.get_hash()).arg(keys.clone().count());
+        for key in keys {
+            cmd.arg(key);
         }
         Invocation { def: self, cmd, is_cluster }
     }

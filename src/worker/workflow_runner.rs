@@ -12,14 +12,14 @@ use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::backend::keys::TaskKeys;
-use crate::backend::workflow::advance::{self, Advanced};
+use crate::backend::workflow::advance::{self, Advanced, Ended};
 use crate::backoff::Pauses;
 use crate::error::Error;
 use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, BATCH_BYTES, ENDS};
 use crate::runtime::shared::WorkerShared;
 use crate::runtime::workflow_queue::{Ask, Inbox, Notice};
-use crate::workflow::progress::{Ended, WorkflowProgress};
+use crate::workflow::progress::WorkflowProgress;
 
 /// How often a workflow is visited, by any worker.
 const LOOK: Duration = Duration::from_secs(5);

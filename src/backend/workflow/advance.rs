@@ -1,9 +1,12 @@
 //! Advances instances of workflows: nodes end (`lua/flow_advance.lua`, `lua/flow_visit.lua`), open
 //! (`lua/flow_open.lua`), and may begin (`lua/flow_enter.lua`).
 
+use std::sync::Arc;
+
 use super::start::{ToSend, to_send};
 use crate::backend::connection::Connection;
-use crate::backend::keys::TaskKeys;
+use crate::backend::declare::WIRE_VERSION;
+use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::Reply;
 use crate::backend::scripts;
 use crate::error::Result;
@@ -47,9 +50,46 @@ pub(crate) struct EndedNode {
     pub(crate) said: Vec<u8>,
 }
 
+/// A node that ended, and the table whose outbox reports it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) node: EndedNode,
+    /// `None` if the node never had a job.
+    pub(crate) table: Option<Arc<TaskKeys>>,
+}
+
+/// A task without partitions on the server of the workflow: a call that opens nodes also dispatches them.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) table: Arc<TaskKeys>,
+    /// How many of the ended nodes are its jobs. They leave its outbox.
+    pub(crate) ended: usize,
+}
+
+/// At most this many tasks of a call: each has ten keys.
+pub(crate) const TARGETS: usize = 4;
+
+/// The keys of a target, in the order of `lua/lib/flow_dispatch.lua`.
+const TARGET_KEYS: &[Key] = &[
+    Key::Payload,
+    Key::Completed,
+    Key::Failed,
+    Key::Cancelled,
+    Key::Wait,
+    Key::Meta,
+    Key::Events,
+    Key::Wake,
+    Key::DispatchedAt,
+    Key::Outbox,
+];
+
 /// What must be done next.
 #[derive(Debug, Default)]
 pub(crate) struct Advanced {
+    /// How many nodes the call dispatched.
+    pub(crate) dispatched: usize,
+    /// Tables whose outboxes the ended nodes have left.
+    pub(crate) cleared: Vec<Arc<TaskKeys>>,
     /// Outbox entries to carry out at once.
     pub(crate) entries: Vec<String>,
     pub(crate) sends: Vec<ToSend>,
@@ -61,18 +101,43 @@ impl Advanced {
     }
 }
 
-/// Records the ends of at most 200 nodes of one workflow. Safe to repeat.
-pub(crate) async fn advance(conn: &mut impl Connection, keys: &TaskKeys, ended: &[EndedNode]) -> Result<Advanced> {
-    let ends = ended.iter().map(|EndedNode { id, end, said }| (id.words(), end.as_str(), said.as_slice()));
-    news(&mut scripts::FLOW_ADVANCE.on(keys).args(ends).answer(conn).await?, keys)
+/// A step of a workflow that may open nodes. Safe to repeat.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    /// At most 200 nodes ended: first the jobs of the targets, in their order.
+    Ends(&'a [EndedNode]),
+    /// More dependents of an ended node are to be visited. It is named as `<instance>/<node>/<run>`.
+    Visit(&'a str),
 }
 
-/// Visits more dependents of an ended node, named as `<instance>/<node>/<run>`. Safe to repeat.
-pub(crate) async fn visit(conn: &mut impl Connection, keys: &TaskKeys, mark: &str) -> Result<Advanced> {
-    let mut words = mark.rsplitn(3, '/').map(str::to_owned);
-    let mut word = || words.next().unwrap_or_default();
-    let (run, node, instance) = (word(), word(), word());
-    news(&mut scripts::FLOW_VISIT.on(keys).arg(instance).arg(node).arg(run).answer(conn).await?, keys)
+/// Takes a step, and dispatches the nodes that it opens to the targets, if they are plain jobs there.
+pub(crate) async fn advance(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    step: &Step<'_>,
+    targets: &[Target],
+) -> Result<Advanced> {
+    let script = if let Step::Ends(_) = step { &scripts::FLOW_ADVANCE } else { &scripts::FLOW_VISIT };
+    let mut call = script.on_tasks(keys, targets.iter().map(|target| &*target.table), TARGET_KEYS);
+    match step {
+        Step::Ends(ended) => {
+            call.args(ended.iter().map(|EndedNode { id, end, said }| (id.words(), end.as_str(), said.as_slice())));
+        }
+        Step::Visit(mark) => {
+            let mut words = mark.rsplitn(3, '/');
+            let mut word = || words.next().unwrap_or_default();
+            let (run, node, instance) = (word(), word(), word());
+            call.arg(instance).arg(node).arg(run);
+        }
+    }
+    if targets.is_empty() {
+        return news(&mut call.answer(conn).await?, keys);
+    }
+    let named: String = targets.iter().map(|Target { table, ended }| format!(" {} {ended}", table.task())).collect();
+    let mut reply = call.arg(format!("{WIRE_VERSION} {}{named}", keys.task())).answer(conn).await?;
+    let dispatched = reply.next()?;
+    let cleared = targets.iter().map(|target| Arc::clone(&target.table)).collect();
+    Ok(Advanced { dispatched, cleared, ..news(&mut reply, keys)? })
 }
 
 /// Opens the ready nodes of the next page of an instance. Returns what follows, and whether there are more pages. Safe to repeat.
@@ -106,7 +171,7 @@ pub(crate) async fn enter(
 
 /// The end of a reply, see `add_news` of `lua/lib/flow_reply.lua`.
 pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced> {
-    Ok(Advanced { entries: counted(reply)?, sends: to_send(reply, keys)? })
+    Ok(Advanced { entries: counted(reply)?, sends: to_send(reply, keys)?, ..Advanced::default() })
 }
 
 /// A number, then as many words.

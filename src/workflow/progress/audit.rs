@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::send::send_entry;
 use super::stale::by_table;
-use super::{Ended, PLACED, SYNTHESISED, WorkflowProgress};
+use super::{PLACED, SYNTHESISED, WorkflowProgress};
 use crate::backend::audit::scan;
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::response_time;
 use crate::backend::values::ValuePlace;
-use crate::backend::workflow::advance::{EndedNode, NodeEnd};
+use crate::backend::workflow::advance::{Ended, EndedNode, NodeEnd};
 use crate::backend::workflow::instances;
 use crate::backend::workflow::outbox;
 use crate::backend::workflow::start::GRAPH;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::WorkflowProgress;
 use super::stale::by_table;
-use super::{Ended, WorkflowProgress};
 use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::response_time;
-use crate::backend::workflow::advance::{EndedNode, NodeEnd};
+use crate::backend::workflow::advance::{Ended, EndedNode, NodeEnd};
 use crate::backend::workflow::control::{self, Controlled};
 use crate::backend::workflow::instances;
 use crate::backend::workflow::nodes;

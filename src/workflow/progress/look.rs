@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 
-use super::{Ended, WorkflowProgress};
+use super::WorkflowProgress;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::timeouts::response_time;
-use crate::backend::workflow::advance::Advanced;
+use crate::backend::workflow::advance::{Advanced, Ended};
 use crate::backend::workflow::outbox::{self, ended, put_jobs_off};
 use crate::backend::workflow::start;
 use crate::backend::workflow::upkeep;
@@ -82,7 +82,7 @@ impl WorkflowProgress {
             // These steps remove their own entry.
             ("v", _) => {
                 let entries = vec![entry.to_owned()];
-                return self.take_next_steps(keys, Advanced { entries, sends: Vec::new() }).await;
+                return self.take_next_steps(keys, Advanced { entries, ..Advanced::default() }).await;
             }
             ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
             ("r", Some((instance, _))) => {

@@ -6,6 +6,7 @@ mod look;
 pub(crate) mod retry;
 pub(crate) mod send;
 mod stale;
+mod targets;
 mod values;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -16,10 +17,11 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use self::targets::{Targets, in_order, not_cleared};
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
-use crate::backend::workflow::advance::{self, Advanced, EndedNode};
+use crate::backend::workflow::advance::{self, Advanced, Ended, EndedNode, Step, Target};
 use crate::backend::workflow::instances::{self, FlowState};
 use crate::backend::workflow::nodes;
 use crate::backend::workflow::outbox;
@@ -42,14 +44,6 @@ const SENT: usize = 1;
 const SYNTHESISED: usize = 2;
 const PLACED: usize = 3;
 
-/// A node that ended, and the table whose outbox reports it.
-#[derive(Clone, Debug)]
-pub(crate) struct Ended {
-    pub(crate) node: EndedNode,
-    /// `None` if the node never had a job.
-    pub(crate) table: Option<Arc<TaskKeys>>,
-}
-
 /// Advances workflows, on behalf of producers and workers.
 pub(crate) struct WorkflowProgress {
     store: Arc<Store>,
@@ -58,6 +52,7 @@ pub(crate) struct WorkflowProgress {
     away: Mutex<HashMap<String, Instant>>,
     /// Workflows with a task whose jobs could not be sent, or with `GRAPH` for a graph that could not start. Each is logged once.
     unsent: Mutex<HashSet<(String, String)>>,
+    targets: Targets,
     /// Nodes reported, nodes sent, nodes whose jobs were lost, instances without a state.
     tally: [AtomicU64; 4],
 }
@@ -69,6 +64,7 @@ impl WorkflowProgress {
             dispatchers: Mutex::default(),
             away: Mutex::default(),
             unsent: Mutex::default(),
+            targets: Targets::default(),
             tally: Default::default(),
         }
     }
@@ -131,19 +127,56 @@ impl WorkflowProgress {
         is_news
     }
 
+    /// The targets of a call that reports these ends. In a cluster there are none: another node may have the task.
+    fn targets(&self, keys: &TaskKeys, ended: &[Ended]) -> Vec<Target> {
+        if self.store.is_cluster() {
+            return Vec::new();
+        }
+        let mut targets = self.targets.of(keys.task(), ended, |task| self.store.tables(task).of(""));
+        // A separate dispatch to such a task tells when it works again.
+        let unsent = self.unsent.lock();
+        targets.retain(|target| {
+            unsent.is_empty() || !unsent.contains(&(keys.task().to_owned(), target.table.task().to_owned()))
+        });
+        targets
+    }
+
+    /// Takes a step with targets. If the server refuses that, perhaps because of their keys, without.
+    async fn step(
+        &self,
+        keys: &TaskKeys,
+        targets: &[Target],
+        time: Duration,
+        step: &Step<'_>,
+    ) -> Result<Advanced, Error> {
+        let with = async |conn: &mut _| advance::advance(conn, keys, step, targets).await;
+        let advanced = match self.store.shared(time, with).await {
+            Err(e) if !targets.is_empty() && e.is_refusal() => {
+                let without = async |conn: &mut _| advance::advance(conn, keys, step, &[]).await;
+                let advanced = self.store.shared(time, without).await?;
+                self.targets.refuse(keys.task());
+                advanced
+            }
+            advanced => advanced?,
+        };
+        self.count(SENT, advanced.dispatched);
+        Ok(advanced)
+    }
+
     /// Reports ended nodes, all of one workflow. Call [`WorkflowProgress::follow`] afterwards.
     pub(crate) async fn report(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
-        let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
+        let targets = self.targets(keys, ended);
+        let nodes: Vec<EndedNode> = in_order(&targets, ended).into_iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
-        let call = async |conn: &mut _| advance::advance(conn, keys, &nodes).await;
-        let advanced = self.store.shared(response_time(bytes), call).await?;
+        let advanced = self.step(keys, &targets, response_time(bytes), &Step::Ends(&nodes)).await?;
         self.count(REPORTED, nodes.len());
         Ok(advanced)
     }
 
     /// Removes reported nodes from the outboxes of their tasks, and sends the nodes that opened.
     pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
-        let ((), stepped) = tokio::join!(self.clear_outboxes(ended), self.take_next_steps(keys, advanced));
+        let left = not_cleared(&advanced, ended);
+        let ((), stepped) = tokio::join!(self.clear_outboxes(left), self.take_next_steps(keys, advanced));
         stepped
     }
 
@@ -157,7 +190,7 @@ impl WorkflowProgress {
     }
 
     /// Removes reported nodes from the outboxes of their tasks. A node that remains is reported again.
-    async fn clear_outboxes(&self, ended: &[Ended]) {
+    async fn clear_outboxes(&self, ended: Vec<&Ended>) {
         let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
         for Ended { node, table } in ended {
             let Some(table) = table else { continue };
@@ -192,8 +225,9 @@ impl WorkflowProgress {
                     }
                     continue;
                 };
-                let visit = async |conn: &mut _| advance::visit(conn, keys, mark).await;
-                let Advanced { entries: more, sends } = self.store.call(visit).await?;
+                let targets = self.targets(keys, &[]);
+                let Advanced { entries: more, sends, .. } =
+                    self.step(keys, &targets, RESPONSE_TIMEOUT, &Step::Visit(mark)).await?;
                 entries.extend(more);
                 self.send(keys, sends).await;
             }

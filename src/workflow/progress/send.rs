@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
-use super::{Ended, SENT, WorkflowProgress};
+use super::{SENT, WorkflowProgress};
 use crate::backend::dispatch::NewJob;
 use crate::backend::keys::TaskKeys;
 use crate::backend::large_value::Unread;
 use crate::backend::narrow::unreadable;
-use crate::backend::workflow::advance::{EndedNode, NodeEnd};
+use crate::backend::workflow::advance::{Ended, EndedNode, NodeEnd};
 use crate::backend::workflow::outbox;
 use crate::backend::workflow::start::{GRAPH, NewInstance, Started, ToSend};
 use crate::error::Error;
@@ -135,6 +135,7 @@ impl WorkflowProgress {
                 Ok(()) => {
                     self.count(SENT, some.len());
                     self.was_sent(keys, &task);
+                    self.targets.remember(keys.task(), &task);
                 }
                 Err(e) => self.could_not_send(keys, &task, some.len(), e),
             }

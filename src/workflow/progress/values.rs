@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{Ended, WorkflowProgress};
+use super::WorkflowProgress;
 use crate::backend::keys::TaskKeys;
 use crate::backend::large_value::{self, Unread};
 use crate::backend::narrow::unreadable;
 use crate::backend::timeouts::response_time;
 use crate::backend::values::{self, ValuePlace};
-use crate::backend::workflow::advance::NodeEnd;
+use crate::backend::workflow::advance::{Ended, NodeEnd};
 use crate::backend::workflow::outbox::Found;
 use crate::backend::workflow::start::ToSend;
 use crate::error::Error;

@@ -299,7 +299,10 @@ fn scripts_define_no_globals_and_build_no_keys() {
     for path in files("lua", "lua") {
         for (number, line) in lua(&path) {
             assert!(!line.starts_with("function "), "{path}:{number} defines a global");
-            assert!(!line.contains("KEYS"), "{path}:{number} does not call a key by its name");
+            // The keys of other tasks follow those with a name.
+            let is_other = path == "lua/lib/flow_dispatch.lua" && line.contains("KEYS[count + at]");
+            let is_named = !line.replace("TASK_KEYS", "").contains("KEYS");
+            assert!(is_named || is_other, "{path}:{number} does not call a key by its name");
             assert!(!line.contains(".. ':") || line.contains("worker"), "{path}:{number} builds a key");
         }
     }
@@ -328,11 +331,10 @@ fn only_one_fragment_writes_a_terminal_state() {
     // These scripts write through a book.
     let mut ends = Vec::new();
     for path in files("lua", "lua") {
-        for (_, line) in lua(&path)
-            .into_iter()
-            .filter(|(_, line)| line.contains(" put(keys, ") && !line.starts_with("local function"))
+        for (_, line) in
+            lua(&path).into_iter().filter(|(_, line)| line.contains(" put(") && !line.starts_with("local function"))
         {
-            let place = line.split("put(keys, ").nth(1).unwrap_or_default();
+            let place = line.split(" put(").nth(1).unwrap_or_default();
             if !["'running'", "'paused'", "'outbox'"].iter().any(|open| place.starts_with(open)) {
                 ends.push((path.clone(), place.to_owned()));
             }

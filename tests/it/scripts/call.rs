@@ -283,6 +283,17 @@ impl Task {
         self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {:?}: {error}", args.words()))
     }
 
+    /// Like [`ok`](Self::ok) for a call of the workflow `w` with a target: the task `t`, whose keys begin with `t:`.
+    /// `ended` of the ended nodes are its jobs.
+    pub async fn ok_to(&mut self, name: &str, args: &(impl Args + ?Sized), ended: usize) -> String {
+        let mut keys: Vec<&str> = self.script(name).keys.clone();
+        keys.extend(["t:payload", "t:completed", "t:failed", "t:cancelled", "t:wait"]);
+        keys.extend(["t:meta", "t:events", "t:wake", "t:dispatchedAt", "t:outbox"]);
+        let mut args = args.words();
+        args.push(format!("1 w t {ended}"));
+        self.call_on(name, &keys, &args).await.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
     /// Like [`ok`](Self::ok) with this key instead of the first one in the table.
     pub async fn ok_at(&mut self, place: &str, name: &str, args: &(impl Args + ?Sized)) -> String {
         let mut keys: Vec<&str> = self.script(name).keys.clone();
@@ -294,6 +305,14 @@ impl Task {
     pub async fn unchanged(&mut self, name: &str, args: &(impl Args + ?Sized)) -> String {
         let before = self.exact().await;
         let reply = self.ok(name, args).await;
+        assert_eq!(self.exact().await, before, "{name} {:?} was answered with {reply}", args.words());
+        reply
+    }
+
+    /// Like [`ok_to`](Self::ok_to) for a call that writes nothing.
+    pub async fn unchanged_to(&mut self, name: &str, args: &(impl Args + ?Sized), ended: usize) -> String {
+        let before = self.exact().await;
+        let reply = self.ok_to(name, args, ended).await;
         assert_eq!(self.exact().await, before, "{name} {:?} was answered with {reply}", args.words());
         reply
     }
@@ -386,7 +405,7 @@ impl Task {
 
     /// Stores a value of another type under the key, in one step, since a worker may be writing to it.
     pub async fn make_foreign(&mut self, key: &str) {
-        let other = if ["wait", "wait:high", "wait:low"].contains(&key) { "HSET" } else { "RPUSH" };
+        let other = if kind_of(key) == "list" { "HSET" } else { "RPUSH" };
         let full = self.key(key);
         let mut replace = redis::pipe();
         replace.atomic().del(&full).ignore().cmd(other).arg(&full).arg(&["foreign", "value"]).ignore();
@@ -531,7 +550,7 @@ impl Task {
 
 /// The usual type of a key.
 fn kind_of(key: &str) -> &'static str {
-    match key {
+    match key.strip_prefix("t:").unwrap_or(key) {
         "wait" | "wait:high" | "wait:low" => "list",
         "active" | "candidates" => "set",
         "events" | "stalls" => "stream",

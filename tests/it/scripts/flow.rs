@@ -315,6 +315,14 @@ async fn check(task: &mut Task, count: usize, seed: u64) -> (Vec<usize>, Vec<Str
         let node = entry.split('/').next().unwrap().parse().unwrap();
         assert!(open.contains(&node), "seed {seed}: {entry} is to be sent but not open");
     }
+    // An open node is either to be sent, or has a job.
+    let run = words[0];
+    let key = task.key("t:payload");
+    let jobs: Vec<String> = redis::cmd("HKEYS").arg(key).query_async(&mut task.conn).await.unwrap();
+    for node in &open {
+        let (entry, job) = (format!("s a/{node}/{run}"), format!("~w/a/{node}/{run}"));
+        assert!(entries.contains(&entry) || jobs.contains(&job), "seed {seed}: {node}: {entries:?} {jobs:?}");
+    }
     let place = task.place("a").await;
     assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: its place is '{place}'");
     let is_to_be_opened = entries.contains(&format!("o a/{}", words[0]));
@@ -356,6 +364,7 @@ async fn late_calls_pauses_and_retries_keep_counters_and_never_hang() {
         graph.policy = ["finish", "cancel", "pause"][dice.below(3)];
         let mut task = Task::new().await;
         task.start(&graph, "a").await;
+        task.write("t:meta wire=1").await;
         let (mut copies, mut retries): (Vec<(&str, String)>, Vec<String>) = (Vec::new(), Vec::new());
         let mut completed: Vec<bool> = vec![false; graph.len()];
         let mut last = String::new();
@@ -405,7 +414,12 @@ async fn late_calls_pauses_and_retries_keep_counters_and_never_hang() {
                 calls.push(copy);
             }
             for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
-                task.ok(name, &words).await;
+                let is_to = ["flow_advance", "flow_visit"].contains(&name) && dice.one_in(2);
+                if is_to {
+                    task.ok_to(name, &words, 0).await
+                } else {
+                    task.ok(name, &words).await
+                };
                 copies.push((name, words));
             }
             // Also one that was computed some time ago.

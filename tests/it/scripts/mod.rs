@@ -21,6 +21,7 @@ mod flow_audit;
 mod flow_children;
 mod flow_control;
 mod flow_deadlines;
+mod flow_dispatch;
 mod flow_enter;
 mod flow_events;
 mod flow_list;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use heartline::{Error, Graph, JobState, Node, NodeState, TaskDef, TaskOptions, WorkflowOptions, WorkflowState};
 
+use crate::support::task::built;
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use crate::workflows::world::{TASK, WORK, World, node, options};
+use crate::workflows::world::{TASK, WORK, World, node, options, work};
 
 fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
     status.nodes.iter().find(|node| node.name == name).unwrap().state
@@ -252,4 +254,54 @@ async fn definitions_with_the_same_ids_are_separate() {
     assert_eq!(answers[1].result().await.unwrap(), 40);
     assert_eq!(world.began().len(), 42);
     worker.stop().await;
+}
+
+/// The limited user may touch the keys of the workflow, of one task, and those across tasks.
+async fn limit(world: &World, tasks: &[&str]) {
+    let mut conn = world.redis.conn().await;
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("limited").arg("on").arg(">secret").arg("resetkeys").arg("&*").arg("+@all");
+    for tag in tasks.iter().map(|task| format!("{{{task}}}")).chain(["{flow:flow}".to_owned()]) {
+        acl.arg(format!("~{}:{tag}:*", world.prefix));
+    }
+    for key in ["workers", "worker:*", "boot:*", "name:*", "tasks", "workflows"] {
+        acl.arg(format!("~{}:{key}", world.prefix));
+    }
+    let () = acl.query_async(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_end_is_recorded_if_the_server_refuses_the_keys_of_the_next_task() {
+    const OTHER: TaskDef<String, u64> = TaskDef::new("other");
+    let world = World::alone();
+    limit(&world, &[WORK, "other"]).await;
+    let url = world.redis.app_url().replace("redis://", "redis://limited:secret@");
+    let app = built(&url, &world.prefix).await;
+    app.register(TASK.options(options()).handler(work)).unwrap();
+    let limited = TestWorker::start(app.worker());
+    limited.working().await;
+    let app = world.app().await;
+    app.register(OTHER.options(options()).handler(work)).unwrap();
+    let other = TestWorker::start(app.worker());
+    other.working().await;
+
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = || {
+        let graph = Graph::new();
+        let first = node(&graph, "first", "value 1");
+        let next = graph.node("next", &OTHER, "value 2".to_owned()).after(&first);
+        graph.output(&next)
+    };
+    // The worker of the first task learns to which task nodes go.
+    assert_eq!(flow.start(graph()).await.unwrap().result().await.unwrap(), 2);
+    assert_eq!(flow.start(graph()).await.unwrap().result().await.unwrap(), 2);
+    limit(&world, &[WORK]).await;
+    let handle = flow.start(graph()).await.unwrap();
+    let recorded = async || state_of(&handle.status().await.unwrap(), "first") == NodeState::Completed;
+    eventually("the end is recorded before any visit", Duration::from_secs(5), recorded).await;
+    assert_eq!(state_of(&handle.status().await.unwrap(), "next"), NodeState::Open);
+    limit(&world, &[WORK, "other"]).await;
+    assert_eq!(handle.result().await.unwrap(), 2);
+    limited.stop().await;
+    other.stop().await;
 }

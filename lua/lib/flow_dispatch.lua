@@ -1,0 +1,92 @@
+-- The keys of a task to which a call can dispatch nodes. They follow the keys of the script, task by task.
+local TASK_KEYS = { 'payload', 'completed', 'failed', 'cancelled', 'wait', 'meta', 'events', 'wake', 'dispatched_at',
+  'outbox' }
+
+-- The tasks whose keys follow the first `count` keys. `words` has the wire version, the workflow, and for each task its
+-- name and how many of the ended nodes are its jobs: they come in the order of the tasks.
+local function tasks_of(count, words)
+  local wire, workflow, rest = string.match(words or '', '^(%d+) (%S+)(.*)$')
+  local tasks = { wire = wire, prefix = '~' .. (workflow or '') .. '/', by_name = {} }
+  for name, ended in string.gmatch(rest or '', '(%S+) (%d+)') do
+    local task = { ended = tonumber(ended), sends = {} }
+    for at, key in ipairs(TASK_KEYS) do task[key] = KEYS[count + at] end
+    tasks[#tasks + 1], tasks.by_name[name], count = task, task, count + #TASK_KEYS
+  end
+  return tasks
+end
+
+-- What `meta` says of a task that takes plain jobs; nil for another one, and for one whose keys have other types.
+local function facts_of(task, wire)
+  local hashes, ended = { task.payload, task.dispatched_at, task.meta }, { task.completed, task.failed, task.cancelled }
+  if not pcall(expect_types, { task.wait }, {}, hashes, ended) then return nil end
+  local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
+    'priority', 'paused')
+  local is_plain = facts[6] == wire and (facts[7] or '1') == '1' and (facts[8] or 'normal') == 'normal'
+  return is_plain and facts or nil
+end
+
+-- Dispatches these nodes, except those whose jobs exist. Returns how many.
+local function dispatch_to(keys, task, facts, prefix, now_ms)
+  local ids, fields, payloads, times, fresh, largest = {}, {}, {}, {}, {}, 0
+  for at, send in ipairs(task.sends) do
+    ids[at] = prefix .. mark_of(send)
+    fields[send.column] = fields[send.column] or {}
+    table.insert(fields[send.column], send.field)
+  end
+  for column, names in pairs(fields) do fetch(keys, column, names) end
+  local stored = redis.call('HMGET', task.payload, unpack(ids))
+  local terminal = terminal_of(filled('ZCARD', task.completed, task.failed, task.cancelled), ids)
+  local now = string.format('%d', now_ms)
+  for at, send in ipairs(task.sends) do
+    if not stored[at] and not terminal[at] then
+      local payload, place = read(keys, send.column, send.field) or 'null', 2 * #fresh + 1
+      fresh[#fresh + 1], largest, send.is_dispatched = ids[at], math.max(largest, #payload), true
+      payloads[place], payloads[place + 1], times[place], times[place + 1] = ids[at], payload, ids[at], now
+      take_back('outbox', 's ' .. mark_of(send))
+    end
+  end
+  if #fresh == 0 then return 0 end
+  redis.call('RPUSH', task.wait, unpack(fresh))
+  redis.call('HSET', task.dispatched_at, unpack(times))
+  redis.call('HSET', task.payload, unpack(payloads))
+  count_new_jobs(task.meta, task.events, facts, fresh, largest, true, {})
+  if not facts[9] then ring_wake(task.wake) end
+  return #fresh
+end
+
+-- Dispatches the opened nodes that can be dispatched here, and leaves the others in `opened`. This comes before the
+-- writes to the workflow: a job of a node that is not open does not run, but an open node without a job is lost.
+-- Returns how many.
+local function dispatch_opened(keys, tasks, opened, now_ms)
+  local bytes, count, kept = 0, 0, 0
+  for _, send in ipairs(opened) do
+    local task, one = tasks.by_name[send.task], send.one
+    local is_due = one.runs and not one.stopping and one.due <= now_ms
+    -- The server may be unable to send a large payload. The caller finds that, and fails the node.
+    local fits = send.bytes <= NARROW_BYTES and bytes + send.bytes <= LARGE
+    if task and send.own == '' and is_due and fits then
+      bytes, task.sends[#task.sends + 1] = bytes + send.bytes, send
+    end
+  end
+  for _, task in ipairs(tasks) do
+    local facts = #task.sends > 0 and facts_of(task, tasks.wire)
+    if facts then count = count + dispatch_to(keys, task, facts, tasks.prefix, now_ms) end
+  end
+  for at = 1, count > 0 and #opened or 0 do
+    local send = opened[at]
+    opened[at] = nil
+    if not send.is_dispatched then kept, opened[kept + 1] = kept + 1, send end
+  end
+  return count
+end
+
+-- Removes ended nodes, by name and run, from the outboxes of their tasks.
+local function clear_outboxes(tasks, ended)
+  local from = 1
+  for _, task in ipairs(tasks) do
+    local ids = {}
+    for at = from, from + task.ended - 1 do ids[#ids + 1] = tasks.prefix .. ended[at] end
+    if #ids > 0 then redis.pcall('ZREM', task.outbox, unpack(ids)) end
+    from = from + task.ended
+  end
+end
