@@ -34,7 +34,10 @@ for _, at in ipairs(held) do
 end
 -- A shrinking command first, even if it removes nothing: only then a server at maxmemory accepts the others.
 redis.call('SREM', candidates, '')
-if #extend > 0 then
+-- If `active` has as many jobs as there are locks, and none is a candidate, these jobs are there already. A job that is
+-- missing in spite of that is put back in the next epoch, which begins with candidates.
+local are_active = left == 0 and not has_marks and redis.call('HLEN', locks) == running
+if #extend > 0 and not are_active then
   -- SREM comes last: if a right is missing, the jobs remain candidates.
   if has_marks then redis.call('HDEL', parked, unpack(extend)) end
   redis.call('SADD', active, unpack(extend))

@@ -58,6 +58,24 @@ async fn a_repeated_heartbeat_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_of_active_jobs_still_checks_each_fence() {
+    let mut task = Task::with("meta interval=1000, ask=1000; runs w: a=7, b=8; cancelling b=why").await;
+    assert_eq!(task.unchanged("extend_locks", "w 1000 2 0 a b 6 8").await, "[beaten 0 1000 [6] [8] 1 0 2]");
+    assert_eq!(task.unchanged("extend_locks", "x 1000 2 0 a b 7 8").await, "[beaten 0 1000 [7 8] [] 1 0 2]");
+}
+
+#[tokio::test]
+async fn an_entry_that_hides_a_missing_one_does_so_for_one_epoch() {
+    // Of two active entries for two locks, one is a stranger's.
+    let rows = "meta interval=1000, ask=1000; payload a=1, b=1; locks a=w:7, b=w:8; active a stranger";
+    let mut task = Task::with(rows).await;
+    task.unchanged("extend_locks", "w 1000 2 0 a b 7 8").await;
+    task.snapshot().await;
+    task.ok("extend_locks", "w 1000 2 0 a b 7 8").await;
+    assert_keys!(task, "active a b; candidates stranger");
+}
+
+#[tokio::test]
 async fn a_heartbeat_returns_the_stamp_and_works_without_options() {
     let mut task = Task::with("runs w: a=7; snapshot; meta declaredAt=1700000000000").await;
     assert_eq!(task.ok("extend_locks", "w 1000 0 1 a 7").await, "[beaten 0 1000 [] [] 1700000000000 1 0]");
