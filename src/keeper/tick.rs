@@ -86,7 +86,11 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 /// an interval.
 fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usize> {
     let of_task = keeper.watches.iter().map(|watch| {
-        let (interval, mut waiting) = (watch.task.options.interval, 0);
+        let (interval, mut waiting, mut next) = (watch.task.options.interval, 0, Moment::from_millis(u64::MAX));
+        if !watch.task.bells.take_check(now) {
+            // No job is at risk, and no handler has waited for an interval.
+            return 0;
+        }
         let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
         watch.task.held.for_each(|held| {
             if held.tick(last_tick, now, answered) {
@@ -96,7 +100,9 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
             if let Some(time) = held.begins_to_overstay(now) {
                 log_overstay(keeper, &watch.task, held, time);
             }
+            next = next.min(held.next_check(now));
         });
+        watch.task.bells.check_by(next);
         waiting
     });
     of_task.collect()

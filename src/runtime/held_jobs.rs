@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::bells::Bells;
 use super::notes::Notes;
 use super::waits::Waits;
 use crate::backend::note::RunNote;
@@ -113,15 +114,6 @@ pub(crate) struct HeldJob {
     pub(crate) notes: Notes,
 }
 
-/// Signals to the keeper about a task.
-#[derive(Debug, Default)]
-pub(crate) struct Bells {
-    /// Some jobs need a heartbeat soon.
-    pub(crate) rung: Notify,
-    /// A handler has written a note.
-    pub(crate) noted: Notify,
-}
-
 /// Held jobs about which the keeper has news. The keeper does not wake their handlers itself: a waker may run the user's code.
 #[derive(Debug, Default)]
 pub(crate) struct News {
@@ -173,7 +165,7 @@ impl HeldJob {
             handler_beat: AtomicU64::new(kept.as_millis()),
             taken_at: AtomicU64::new(0),
             changed: Notify::new(),
-            waits: Arc::default(),
+            waits: Arc::new(Waits::new(Arc::clone(&bells))),
             rang: AtomicBool::new(false),
             last_tick,
             bells,
@@ -217,7 +209,11 @@ impl HeldJob {
             // Only the first time counts.
             let _ = self.taken_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
         }
-        self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0
+        let is_new = self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0;
+        if flags.intersects(Flags::TAKEN) {
+            self.bells.check_soon();
+        }
+        is_new
     }
 
     /// For how long its handler has run since the job was lost or cancelled; `None` if it was not.
@@ -305,6 +301,22 @@ impl HeldJob {
         self.deadline() <= now && now.since(last_tick) > cadence::asleep_after(self.guard.interval)
     }
 
+    /// When the keeper checks this job next: while its run may outlive its cancel grace at each tick, else when the job
+    /// is at risk or its handler has waited for an interval.
+    pub(crate) fn next_check(&self, now: Moment) -> Moment {
+        let flags = self.flags();
+        if flags.intersects(Flags::FINISHED) {
+            return Moment::from_millis(u64::MAX);
+        }
+        if flags.intersects(Flags::TAKEN) {
+            return now;
+        }
+        let interval = self.guard.interval;
+        let notice = cadence::risk_notice(interval).as_millis() as u64;
+        let at_risk = Moment::from_millis(self.deadline().as_millis().saturating_sub(notice));
+        self.waits.left(interval).map_or(at_risk, |left| at_risk.min(now.after(left)))
+    }
+
     /// Checks the deadline. `last_tick` is the time of the last check. `beats_answered` says whether the task's
     /// heartbeats were answered in time. Returns whether the job is newly at risk.
     pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) -> bool {
@@ -372,6 +384,8 @@ pub(crate) struct HeldJobs(Mutex<HashMap<u64, Arc<HeldJob>>>);
 impl HeldJobs {
     pub(crate) fn insert(&self, jobs: &[Arc<HeldJob>]) {
         self.0.lock().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
+        let now = clock::now();
+        jobs.iter().for_each(|held| held.bells.check_by(held.next_check(now)));
     }
 
     pub(crate) fn remove(&self, fences: impl Iterator<Item = u64>) {
@@ -477,6 +491,25 @@ mod tests {
         }
         assert!(heard.flags().intersects(Flags::GIVE_UP), "another worker may take the job in a moment");
         assert!(!silent.flags().intersects(Flags::GIVE_UP) && silent.flags().intersects(Flags::AT_RISK));
+    }
+
+    #[test]
+    fn a_job_is_checked_when_something_may_happen_to_it() {
+        let now = clock::now();
+        let held = held(now, StallOptions::new());
+        let jobs = HeldJobs::default();
+        assert!(held.bells.take_check(now), "the first check is due at once");
+        jobs.insert(&[Arc::clone(&held)]);
+        let risk = Moment::from_millis(now.as_millis() + 900);
+        let before = Moment::from_millis(risk.as_millis() - 1);
+        assert!(!held.bells.take_check(before) && held.bells.take_check(risk));
+        assert_eq!(held.next_check(now), risk);
+        held.bells.check_by(risk);
+        held.set(Flags::CANCELLED);
+        assert!(held.bells.take_check(now), "its run may outlive its cancel grace");
+        assert_eq!(held.next_check(now), now);
+        held.set(Flags::FINISHED);
+        assert!(held.next_check(now) > risk.after(INTERVAL));
     }
 
     /// Ticks through an outage that begins right after an answered heartbeat that did not name the job yet.

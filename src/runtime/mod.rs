@@ -1,6 +1,7 @@
 //! What one worker process holds and all its parts share.
 
 pub(crate) mod ahead_watch;
+pub(crate) mod bells;
 pub(crate) mod context;
 pub(crate) mod death_proof;
 pub(crate) mod handler;

@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::ahead_watch::AheadWatch;
+use super::bells::Bells;
 use super::handler::{Handler, Hook};
-use super::held_jobs::{Bells, HeldJobs};
+use super::held_jobs::HeldJobs;
 use super::outbox::Outbox;
 use super::permits::{Permits, TaskPermits};
 use super::rights::Rights;

@@ -5,25 +5,39 @@ use std::time::{Duration, Instant};
 
 use tokio::task::futures::TaskLocalFuture;
 
+use super::bells::Bells;
 use crate::mutex::Mutex;
 
 /// How many results a handler waits for, and since when it waits for at least one.
-#[derive(Debug, Default)]
-pub(crate) struct Waits(Mutex<Option<(usize, Instant)>>);
+#[derive(Debug)]
+pub(crate) struct Waits {
+    state: Mutex<Option<(usize, Instant)>>,
+    bells: Arc<Bells>,
+}
 
 impl Waits {
+    pub(crate) fn new(bells: Arc<Bells>) -> Waits {
+        Waits { state: Mutex::default(), bells }
+    }
+
     fn begin(&self) {
-        self.0.lock().get_or_insert_with(|| (0, Instant::now())).0 += 1;
+        self.state.lock().get_or_insert_with(|| (0, Instant::now())).0 += 1;
+        self.bells.check_soon();
     }
 
     fn end(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         *state = state.and_then(|(count, since)| (count > 1).then(|| (count - 1, since)));
     }
 
     /// Whether the handler has waited for this long.
     pub(crate) fn lasts(&self, time: Duration) -> bool {
-        self.0.lock().is_some_and(|(_, since)| since.elapsed() >= time)
+        self.left(time).is_some_and(|left| left.is_zero())
+    }
+
+    /// After what time the handler will have waited for this long; `None` if it does not wait.
+    pub(crate) fn left(&self, time: Duration) -> Option<Duration> {
+        self.state.lock().map(|(_, since)| time.saturating_sub(since.elapsed()))
     }
 }
 
@@ -60,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handler_counts_as_waiting_from_first_to_last_result() {
-        let waits = Arc::new(Waits::default());
+        let waits = Arc::new(Waits::new(Arc::default()));
         let outside = NotedWait::begin();
         assert!(!waits.lasts(Duration::ZERO));
         as_handler_of(waits.clone(), async {
