@@ -3,8 +3,10 @@
 //! | connection | used when | counts for the witness |
 //! |---|---|---|
 //! | own | always first | yes |
-//! | new | a tenth of the interval has passed without all answers, or our own connection failed | restarts its watch |
-//! | shared | at the same time, if the connection of dispatch and settle is up | no |
+//! | new | a tenth of the interval has passed without all answers (a sixth while answers come), or our own connection failed | restarts its watch |
+//! | shared | then, once no answer has come for a tenth of the interval, if the connection of dispatch and settle is up | no |
+//!
+//! A heartbeat is given up a period later, but not while answers come: to repeat the calls would load a busy server more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,7 +47,11 @@ pub(super) async fn over_any_route(
     };
     tokio::pin!(own);
     let mut failure = None;
-    match tokio::time::timeout(first_wait, &mut own).await {
+    let mut first = tokio::time::timeout(first_wait, &mut own).await;
+    if first.is_err() && round.is_answered_within(first_wait) {
+        first = tokio::time::timeout(cadence::longest_first_wait(interval) - first_wait, &mut own).await;
+    }
+    match first {
         Ok(Ok(())) => return Ok(Route::Own),
         // A server that is not ready or refuses may be the wrong one; a new connection may lead to another.
         Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
@@ -53,7 +59,13 @@ pub(super) async fn over_any_route(
         Err(_) => {}
     }
     let new = over_new(keeper, watch, round, &number, newest);
-    let shared = over_shared(&keeper.worker.store, round);
+    let shared = async {
+        // A busy server must not get each call three times.
+        while round.is_answered_within(first_wait) {
+            tokio::time::sleep(first_wait).await;
+        }
+        over_shared(&keeper.worker.store, round).await
+    };
     tokio::pin!(new, shared);
     let end = tokio::time::sleep(period);
     tokio::pin!(end);
@@ -85,6 +97,10 @@ pub(super) async fn over_any_route(
                 Err(_) => shared_open = false,
             },
             () = &mut end, if own_open || new_open || shared_open => {
+                if round.is_answered_within(first_wait) {
+                    end.as_mut().reset(tokio::time::Instant::now() + first_wait);
+                    continue;
+                }
                 watch.give_up(number.load(Ordering::SeqCst));
                 return Err(failure.unwrap_or_else(call_context::timed_out));
             }

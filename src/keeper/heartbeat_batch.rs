@@ -1,7 +1,7 @@
 //! What a heartbeat names, and its calls: all are in flight together, and each answer extends its jobs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -46,6 +46,8 @@ pub(super) struct HeartbeatRound<'a> {
     watch: &'a TaskMonitor,
     parts: Vec<(Part, AtomicBool)>,
     named: AtomicUsize,
+    /// When a call was last answered, ms; 0 before the first answer.
+    last_answer: AtomicU64,
     pub(super) heard: Mutex<Heard>,
 }
 
@@ -81,12 +83,18 @@ impl<'a> HeartbeatRound<'a> {
             parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
         }
         let parts = parts.into_iter().map(|part| (part, false.into())).collect();
-        HeartbeatRound { keeper, watch, parts, named: AtomicUsize::new(0), heard: Mutex::default() }
+        let (named, last_answer) = (AtomicUsize::new(0), AtomicU64::new(0));
+        HeartbeatRound { keeper, watch, parts, named, last_answer, heard: Mutex::default() }
     }
 
     /// How many jobs its answered calls named.
     pub(super) fn named(&self) -> usize {
         self.named.load(Ordering::SeqCst)
+    }
+
+    /// Whether a call was answered within this time.
+    pub(super) fn is_answered_within(&self, time: Duration) -> bool {
+        clock::now().since(Moment::from_millis(self.last_answer.load(Ordering::SeqCst))) < time
     }
 
     /// Sends all unanswered calls together. Returns when each call has an answer, over this connection or another.
@@ -97,6 +105,7 @@ impl<'a> HeartbeatRound<'a> {
             .map(|(part, answered)| async move {
                 let named = self.call(conn.clone(), part, sent).await?;
                 if !answered.swap(true, Ordering::SeqCst) {
+                    self.last_answer.store(clock::now().as_millis(), Ordering::SeqCst);
                     self.named.fetch_add(named, Ordering::SeqCst);
                 }
                 Ok(())

@@ -37,7 +37,12 @@ pub(crate) fn stale_beat(interval: Duration) -> Duration {
 /// How long a heartbeat waits for its answer before it also uses other connections. At least a tenth of the interval;
 /// on a slow connection up to a sixth, which leaves a third of the interval to open another.
 pub(crate) fn first_wait(interval: Duration, round_trip: Duration) -> Duration {
-    (round_trip * 2).clamp(interval / 10, interval / 6)
+    (round_trip * 2).clamp(interval / 10, longest_first_wait(interval))
+}
+
+/// The longest such wait, also used while answers keep coming.
+pub(crate) fn longest_first_wait(interval: Duration) -> Duration {
+    interval / 6
 }
 
 /// The longest pause before a failed heartbeat is repeated: two repeats fit into the period.
