@@ -6,6 +6,7 @@ use super::super::workers::{DetectorReport, WorkerReport, WorkerState, WorkerTas
 use super::find_holders::lost_holder;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
+use crate::stall::cadence;
 use crate::stall::witness::DetectorReset;
 use crate::unix_time::to_ms;
 
@@ -30,6 +31,16 @@ impl WorkerReport {
     #[must_use]
     pub fn was_denied(&self, now: SystemTime) -> bool {
         self.denied_task(now).is_some() || self.is_denied_workflow(now)
+    }
+
+    /// The task of this live worker whose last heartbeat took over half of its period, and the stall interval in force.
+    fn slow_heartbeats(&self) -> Option<(&WorkerTask, Duration)> {
+        let slow = |its: &WorkerTask| {
+            let interval = its.watches.iter().map(|watch| watch.interval).min()?;
+            (its.beat_took > cadence::slow_beat(interval)).then_some(interval)
+        };
+        let slow = self.tasks.iter().find_map(|its| slow(its).map(|interval| (its, interval)));
+        slow.filter(|_| self.state.is_live())
     }
 
     /// A task whose last sweep by this live worker the server refused in the last two intervals.
@@ -74,6 +85,11 @@ pub(super) fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Diagno
         let kind = DiagnosisKind::LostWorker { jobs, is_exact: true, holder, more, rescuer, within_ms };
         return Some(Diagnosis::note(None, kind));
     }
-    let blocked_ms = to_ms(worker.runtime_blocked.filter(|_| worker.state.is_live())?);
-    risk(DiagnosisKind::RuntimeBlocked { worker: id(), blocked_ms })
+    if let Some(blocked) = worker.runtime_blocked.filter(|_| worker.state.is_live()) {
+        return risk(DiagnosisKind::RuntimeBlocked { worker: id(), blocked_ms: to_ms(blocked) });
+    }
+    let (its, interval) = worker.slow_heartbeats()?;
+    let (of_task, held, took_ms) = (its.task.clone(), its.held, to_ms(its.beat_took));
+    let period_ms = to_ms(cadence::beat_period(interval));
+    risk(DiagnosisKind::HeartbeatsSlow { worker: id(), of_task, held, took_ms, period_ms })
 }

@@ -306,6 +306,13 @@ kinds! { task:
     /// Handlers block the runtime of a worker.
     RuntimeBlocked { worker: WorkerId, blocked_ms: u64 } => format!("handlers have blocked the runtime of {worker} for {}", time(*blocked_ms)),
         "a handler computes or waits without `await`: use spawn_blocking for that";
+    /// Heartbeats of a worker take over half of their period, so it claims fewer jobs. Over a whole period, it claims none.
+    HeartbeatsSlow { worker: WorkerId, of_task: String, held: u64, took_ms: u64, period_ms: u64 } => format!(
+            "a heartbeat of {worker} for {} of {of_task} takes {}, and its period is {}: the worker claims {}",
+            many(*held, "job"), time(*took_ms), time(*period_ms), if took_ms > period_ms { "none" } else { "fewer jobs" }
+        ),
+        "use a longer StallOptions::interval, or a lower concurrency and more workers; check the load of the server and the round trip \
+         (`heartline doctor`)";
 
     /// No workflow is listed, although this task has jobs of some.
     WorkflowListLost { of_task: String } => format!("no workflow is listed, and the task {of_task} has jobs of some: the list is lost"),

@@ -165,6 +165,26 @@ async fn conditions_of_workers_are_reported_by_worker() {
 }
 
 #[tokio::test]
+async fn slow_heartbeats_of_a_worker_are_reported() {
+    let scene = Scene::waiting(&["c"]).await;
+    scene.holds(&[], Duration::ZERO, Duration::ZERO).await;
+    scene.presents("held:work", "40000").await;
+    scene.presents("watch:work", "1 5000 3000 - -").await;
+    scene.presents("beat:work", "100 500").await;
+    assert_eq!(scene.kinds().await, [""; 0], "half of the period");
+    for (beat, claims) in [("100 700", "claims fewer jobs"), ("100 1200", "claims none")] {
+        scene.presents("beat:work", beat).await;
+        assert_eq!(scene.kinds().await, ["!heartbeats_slow"]);
+        let what = scene.diagnoses().await[0].to_string();
+        assert!(what.contains("for 40000 jobs of work takes") && what.contains(claims), "{what}");
+    }
+    let facts = scene.facts("heartbeats_slow").await;
+    let expected =
+        serde_json::json!({ "worker": LOST, "of_task": "work", "held": 40_000, "took_ms": 1200, "period_ms": 1000 });
+    assert_eq!(facts, expected);
+}
+
+#[tokio::test]
 async fn a_worker_whose_presence_is_damaged_hides_no_other() {
     let scene = Scene::idle().await.watched().await;
     let (prefix, seen) = (&scene.test.prefix, ms_ago(Duration::ZERO));
