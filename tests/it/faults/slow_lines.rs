@@ -7,10 +7,10 @@ use heartline::{App, Context, JobError, TaskOptions};
 
 use crate::faults::ground::far_away;
 use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
-use crate::support::PATIENCE;
 use crate::support::journal::Journal;
 use crate::support::task::options;
 use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Warnings};
 
 const JOBS: usize = 10_000;
 
@@ -35,7 +35,8 @@ async fn ten_thousand_jobs_on_a_long_line_all_get_heartbeats() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_that_take_two_periods_still_reach_every_job() {
+async fn heartbeats_that_take_two_periods_are_no_outage() {
+    let warnings = Warnings::capture();
     let interval = Duration::from_secs(3);
     let (redis, test, line) = far_away().await;
     let witness = start_witness(&test, &redis.url(), options(interval), "go").await;
@@ -47,6 +48,10 @@ async fn heartbeats_that_take_two_periods_still_reach_every_job() {
     test.epochs_pass(4).await;
     line.rate(None);
     assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
+    warnings.wait_for(&[&test.name, "heartbeats take over half of their period"], PATIENCE).await;
+    let of_task = warnings.all().into_iter().filter(|line| line.contains(&test.name));
+    let outages: Vec<String> = of_task.filter(|line| line.contains("redis does not answer")).collect();
+    assert!(outages.is_empty(), "{outages:#?}");
     test.journal.open("go");
     all_ran_once(&test, JOBS + 1).await;
     worker.stop().await;
