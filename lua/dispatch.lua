@@ -33,7 +33,7 @@ local last = 3 + 2 * count
 
 local facts = redis.call('HMGET', meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
   'priority', 'paused')
-local wire, parts, default = facts[6], facts[7], facts[8]
+local wire, parts, default, paused = unpack(facts, 6, 9)
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
@@ -87,5 +87,5 @@ if not wire then
 end
 count_new_jobs(meta, events, facts, fresh, largest, has_nodes, news)
 -- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
-if not facts[9] and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
+if not paused and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
 return table.concat(reply, ' ')

@@ -76,6 +76,7 @@ end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
 write_and_report(keys)
-for place, name in ipairs(names) do names[place] = name .. '/' .. ARGV[5 * place - 2] end
-clear_outboxes(tasks, names)
+local marks = {}
+for place, name in ipairs(names) do marks[place] = name .. '/' .. ARGV[5 * place - 2] end
+clear_outboxes(tasks, marks)
 return add_news({ 'advanced', tasks[1] and dispatched }, keys, opened, now_ms)

@@ -21,7 +21,8 @@ local function facts_of(task, wire)
   if not pcall(expect_types, { task.wait }, {}, hashes, ended) then return nil end
   local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
     'priority', 'paused')
-  local is_plain = facts[6] == wire and (facts[7] or '1') == '1' and (facts[8] or 'normal') == 'normal'
+  local written_by, parts, priority = unpack(facts, 6, 8)
+  local is_plain = written_by == wire and (parts or '1') == '1' and (priority or 'normal') == 'normal'
   return is_plain and facts or nil
 end
 
@@ -36,7 +37,7 @@ local function dispatch_to(keys, task, facts, prefix, now_ms)
   for column, names in pairs(fields) do fetch(keys, column, names) end
   local stored = redis.call('HMGET', task.payload, unpack(ids))
   local terminal = terminal_of(filled('ZCARD', task.completed, task.failed, task.cancelled), ids)
-  local now = string.format('%d', now_ms)
+  local now, paused = string.format('%d', now_ms), facts[9]
   for at, send in ipairs(task.sends) do
     if not stored[at] and not terminal[at] then
       local payload, place = read(keys, send.column, send.field) or 'null', 2 * #fresh + 1
@@ -50,7 +51,7 @@ local function dispatch_to(keys, task, facts, prefix, now_ms)
   redis.call('HSET', task.dispatched_at, unpack(times))
   redis.call('HSET', task.payload, unpack(payloads))
   count_new_jobs(task.meta, task.events, facts, fresh, largest, true, {})
-  if not facts[9] then ring_wake(task.wake) end
+  if not paused then ring_wake(task.wake) end
   return #fresh
 end
 

@@ -250,7 +250,9 @@ async fn jobs_of_a_killed_worker_run_again_and_those_of_others_stay() {
         found.insert(stall.id.to_string());
     }
     // The epoch may go on before this test reads it, so each stall says in which one it was decided.
-    for report in app.inspector().stalls(&test.name, None).await.unwrap().stalls {
+    let reports = app.inspector().stalls(&test.name, None).await.unwrap().stalls;
+    assert_eq!(reports.len(), of_dead.len());
+    for report in reports {
         let decided_in = report.epoch.unwrap();
         assert!(decided_in <= killed_in + 1, "killed in epoch {killed_in}, decided in {decided_in}");
     }

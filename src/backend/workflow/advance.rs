@@ -67,7 +67,7 @@ pub(crate) struct Target {
 }
 
 /// At most this many tasks of a call: each has ten keys.
-pub(crate) const TARGETS: usize = 4;
+pub(crate) const MOST_TARGETS: usize = 4;
 
 /// The keys of a target, in the order of `lua/lib/flow_dispatch.lua`.
 const TARGET_KEYS: &[Key] = &[

@@ -128,12 +128,12 @@ impl WorkflowProgress {
     }
 
     /// The targets of a call that reports these ends. In a cluster there are none: another node may have the task.
-    fn targets(&self, keys: &TaskKeys, ended: &[Ended]) -> Vec<Target> {
+    fn targets_of(&self, keys: &TaskKeys, ended: &[Ended]) -> Vec<Target> {
         if self.store.is_cluster() {
             return Vec::new();
         }
         let mut targets = self.targets.of(keys.task(), ended, |task| self.store.tables(task).of(""));
-        // A separate dispatch to such a task tells when it works again.
+        // Tasks that could not be reached get a dispatch of their own, which logs when they can be reached again.
         let unsent = self.unsent.lock();
         targets.retain(|target| {
             unsent.is_empty() || !unsent.contains(&(keys.task().to_owned(), target.table.task().to_owned()))
@@ -154,7 +154,7 @@ impl WorkflowProgress {
             Err(e) if !targets.is_empty() && e.is_refusal() => {
                 let without = async |conn: &mut _| advance::advance(conn, keys, step, &[]).await;
                 let advanced = self.store.shared(time, without).await?;
-                self.targets.refuse(keys.task());
+                self.targets.forget(keys.task());
                 advanced
             }
             advanced => advanced?,
@@ -165,7 +165,7 @@ impl WorkflowProgress {
 
     /// Reports ended nodes, all of one workflow. Call [`WorkflowProgress::follow`] afterwards.
     pub(crate) async fn report(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
-        let targets = self.targets(keys, ended);
+        let targets = self.targets_of(keys, ended);
         let nodes: Vec<EndedNode> = in_order(&targets, ended).into_iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
         let advanced = self.step(keys, &targets, response_time(bytes), &Step::Ends(&nodes)).await?;
@@ -225,7 +225,7 @@ impl WorkflowProgress {
                     }
                     continue;
                 };
-                let targets = self.targets(keys, &[]);
+                let targets = self.targets_of(keys, &[]);
                 let Advanced { entries: more, sends, .. } =
                     self.step(keys, &targets, RESPONSE_TIMEOUT, &Step::Visit(mark)).await?;
                 entries.extend(more);

@@ -1,52 +1,45 @@
 //! The tasks to which a call that opens nodes dispatches them at once: on the server of the workflow, without partitions.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::backend::keys::TaskKeys;
-use crate::backend::workflow::advance::{Advanced, Ended, TARGETS, Target};
+use crate::backend::workflow::advance::{Advanced, Ended, MOST_TARGETS, Target};
 use crate::mutex::Mutex;
 
 /// Above this number of workflows, the tasks of all are forgotten.
 const MOST: usize = 1000;
 
+/// The tasks to which nodes of a workflow were sent, latest first.
 #[derive(Default)]
-pub(super) struct Targets {
-    /// The tasks to which nodes of a workflow were sent, latest first.
-    sent: Mutex<HashMap<String, VecDeque<String>>>,
-    /// Workflows whose calls the server refused because of the keys of tasks.
-    refused: Mutex<HashSet<String>>,
-}
+pub(super) struct Targets(Mutex<HashMap<String, VecDeque<String>>>);
 
 impl Targets {
     /// Records that nodes of a workflow were sent to a task.
     pub(super) fn remember(&self, workflow: &str, task: &str) {
-        let mut sent = self.sent.lock();
+        let mut sent = self.0.lock();
         if sent.len() >= MOST && !sent.contains_key(workflow) {
             sent.clear();
         }
         let tasks = sent.entry(workflow.to_owned()).or_default();
         tasks.retain(|known| known != task);
         tasks.push_front(task.to_owned());
-        tasks.truncate(TARGETS);
+        tasks.truncate(MOST_TARGETS);
     }
 
-    /// Records that the server refuses calls of a workflow with the keys of tasks.
-    pub(super) fn refuse(&self, workflow: &str) {
-        self.refused.lock().insert(workflow.to_owned());
+    /// Forgets the tasks of a workflow, until nodes are sent to them again.
+    pub(super) fn forget(&self, workflow: &str) {
+        self.0.lock().remove(workflow);
     }
 
     /// The targets of a call that reports these ends: their tasks, and those to which nodes were sent before.
     pub(super) fn of(&self, workflow: &str, ended: &[Ended], table_of: impl Fn(&str) -> Arc<TaskKeys>) -> Vec<Target> {
-        if self.refused.lock().contains(workflow) {
-            return Vec::new();
-        }
         let mut tables: Vec<Arc<TaskKeys>> = Vec::new();
-        let sent = self.sent.lock().get(workflow).cloned().unwrap_or_default();
+        let sent = self.0.lock().get(workflow).cloned().unwrap_or_default();
         for table in ended.iter().filter_map(|ended| ended.table.clone()).chain(sent.iter().map(|task| table_of(task)))
         {
             let is_known = tables.iter().any(|known| known.task() == table.task());
-            if !is_known && table.parts() == 1 && tables.len() < TARGETS {
+            if !is_known && table.parts() == 1 && tables.len() < MOST_TARGETS {
                 tables.push(table);
             }
         }

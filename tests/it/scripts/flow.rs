@@ -414,8 +414,8 @@ async fn late_calls_pauses_and_retries_keep_counters_and_never_hang() {
                 calls.push(copy);
             }
             for (name, words) in calls.into_iter().filter(|(_, words)| !words.is_empty()) {
-                let is_to = ["flow_advance", "flow_visit"].contains(&name) && dice.one_in(2);
-                if is_to {
+                let has_target = ["flow_advance", "flow_visit"].contains(&name) && dice.one_in(2);
+                if has_target {
                     task.ok_to(name, &words, 0).await
                 } else {
                     task.ok(name, &words).await

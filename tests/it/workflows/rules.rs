@@ -256,7 +256,7 @@ async fn definitions_with_the_same_ids_are_separate() {
     worker.stop().await;
 }
 
-/// The limited user may touch the keys of the workflow, of one task, and those across tasks.
+/// Lets the user `limited` touch the keys of the workflow, of these tasks, and those across tasks.
 async fn limit(world: &World, tasks: &[&str]) {
     let mut conn = world.redis.conn().await;
     let mut acl = redis::cmd("ACL");
