@@ -49,9 +49,9 @@ async fn handlers_that_block_every_thread_keep_their_jobs() {
     assert!(test.epoch().await >= before + 3, "the sweep was blocked too");
     test.each_ran_once(&handles).await;
     let over = "the runtime runs again";
-    warnings.wait_for(&[over, "blocked_ms="], PATIENCE).await;
-    let told = warnings.all().iter().filter(|line| line.contains(over)).map(|line| blocked_for(line)).max();
-    assert!(told.unwrap() >= 4 * INTERVAL - INTERVAL / 10, "{:?}", warnings.all());
+    // On a busy machine the runtime may also have been late before.
+    let is_told = |line: &String| line.contains(over) && blocked_for(line) >= 4 * INTERVAL - INTERVAL / 10;
+    eventually("the log says for how long", PATIENCE, async || warnings.all().iter().any(is_told)).await;
 
     witness.stop().await;
     stop.send(()).unwrap();

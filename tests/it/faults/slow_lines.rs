@@ -35,17 +35,17 @@ async fn ten_thousand_jobs_on_a_long_line_all_get_heartbeats() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_that_take_two_periods_are_no_outage() {
+async fn heartbeats_that_take_over_a_period_are_no_outage() {
     let warnings = Warnings::capture();
-    let interval = Duration::from_secs(3);
+    let interval = Duration::from_secs(6);
     let (redis, test, line) = far_away().await;
     let witness = start_witness(&test, &redis.url(), options(interval), "go").await;
     let worker = start_waiting_worker(&test, &line.url(), options(interval).concurrency(JOBS)).await;
     witness.jobs.dispatch_many(vec!["go".to_owned(); JOBS]).await.unwrap();
     begun(&test, JOBS + 1, PATIENCE * 2).await;
     // A heartbeat has about 0.5 MiB. Its answers come one by one.
-    line.rate(Some(MIB as u64 / 4));
-    test.epochs_pass(4).await;
+    line.rate(Some(MIB as u64 / 6));
+    test.epochs_pass(3).await;
     line.rate(None);
     assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
     warnings.wait_for(&[&test.name, "heartbeats take over half of their period"], PATIENCE).await;
