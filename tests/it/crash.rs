@@ -5,7 +5,7 @@
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
-use crate::support::task::{TASK, TestTask, fast};
+use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, Warnings, eventually};
 use heartline::{
@@ -44,11 +44,15 @@ fn a_worker_process_for_the_other_tests() {
         let said = log.clone();
         tokio::spawn(warn(warnings, Log { key: format!("{prefix}:warnings"), ..log.clone() }));
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
-        let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
+        let stall = StallOptions::new().interval(interval);
         let (slots, name) = what.split_once('@').unwrap_or((what, ""));
         let (slots, has_hook) = slots.strip_suffix('h').map_or((slots, false), |slots| (slots, true));
         let (slots, ahead) = slots.split_once('+').unwrap_or((slots, "0"));
-        let options = options.concurrency(slots.parse().unwrap()).prefetch(ahead.parse().unwrap());
+        let options = match ahead {
+            "adaptive" => adaptive().stall(stall),
+            ahead => fast().stall(stall.max_count(1000)).prefetch(ahead.parse().unwrap()),
+        };
+        let options = options.concurrency(slots.parse().unwrap());
         let hook_log = log.clone();
         let task = app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
         if has_hook {
@@ -102,7 +106,10 @@ async fn child(ctx: Context, input: String, log: Log) -> Result<u32, JobError> {
         "short" => tokio::time::sleep(Duration::from_millis(20)).await,
         // Held by the first process that gets it.
         "hold once" if ctx.stalled_count() > 0 => {}
-        "poison" => std::process::abort(),
+        "poison" => {
+            log.say(format!("{} is poison", ctx.id())).await;
+            std::process::abort();
+        }
         "watch" if ctx.stalled_count() > 0 => {}
         "watch" => return watch(ctx, log).await,
         _ => std::future::pending().await,
@@ -191,6 +198,23 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// All entries of the events of a task.
+struct Events(redis::streams::StreamRangeReply);
+
+impl Events {
+    async fn read(test: &TestTask) -> Events {
+        Events(test.conn().await.xrange_all(test.key("events")).await.unwrap())
+    }
+
+    /// The words of a field, of all entries.
+    fn words(&self, field: &str) -> Vec<String> {
+        let texts = self.0.ids.iter().filter_map(|entry| entry.get::<String>(field));
+        texts
+            .flat_map(|text| text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>())
+            .collect()
     }
 }
 
@@ -602,15 +626,8 @@ async fn workers_killed_at_any_moment_lose_and_repeat_nothing() {
     eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running, counts.failed, counts.delayed), (0, 0, 0, 0));
-    let mut ended: BTreeMap<String, usize> = BTreeMap::new();
-    let entries: redis::streams::StreamRangeReply = test.conn().await.xrange_all(test.key("events")).await.unwrap();
-    for entry in &entries.ids {
-        for id in entry.get::<String>("completed").unwrap_or_default().split(' ').filter(|id| !id.is_empty()) {
-            *ended.entry(id.to_owned()).or_default() += 1;
-        }
-    }
-    assert_eq!(ended.len(), JOBS);
-    assert!(ended.values().all(|count| *count == 1), "{ended:?}");
+    let ended = Events::read(&test).await.words("completed");
+    assert_eq!((ended.len(), ended.iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
     assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills hit no running job");
 }
 
@@ -669,17 +686,41 @@ async fn killed_workers_that_claim_ahead_lose_nothing() {
     eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.claimed, counts.running, counts.failed, counts.delayed), (0, 0, 0, 0, 0));
-    let entries: redis::streams::StreamRangeReply = test.conn().await.xrange_all(test.key("events")).await.unwrap();
-    let words = |name: &str| -> Vec<String> {
-        let of_entry = |entry: &redis::streams::StreamId| entry.get::<String>(name).unwrap_or_default();
-        let all =
-            entries.ids.iter().flat_map(|entry| of_entry(entry).split(' ').map(str::to_owned).collect::<Vec<_>>());
-        all.filter(|id| !id.is_empty()).collect()
-    };
-    let ended = words("completed");
+    let events = Events::read(&test).await;
+    let ended = events.words("completed");
     assert_eq!((ended.len(), ended.iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
-    assert!(words("stalled").iter().any(|word| word == "requeued"), "the kills met nothing that was claimed");
+    assert!(events.words("stalled").iter().any(|word| word == "requeued"), "the kills met nothing that was claimed");
     assert_eq!(test.dump("claimed").await, None);
+}
+
+/// With the default of one stall: the others were claimed ahead, or began early, when the worker died.
+#[tokio::test]
+async fn poison_among_short_jobs_fails_alone_under_an_adaptive_prefetch() {
+    const JOBS: usize = 6_000;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let is_poison = |at: usize| at % 1_000 == 500;
+    let jobs = (0..JOBS).map(|at| (format!("job-{at}"), if is_poison(at) { "poison" } else { "quick" }.to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    let worker = || Process::spawn(&test, &test.redis().url(), "1+adaptive", 1000);
+    let mut workers = [worker(), worker()];
+    eventually("all have ended", PATIENCE, async || {
+        workers.iter_mut().filter_map(|process| process.is_dead().then_some(process)).for_each(|dead| *dead = worker());
+        let counts = task.counts().await.unwrap();
+        counts.completed + counts.failed == JOBS as u64
+    })
+    .await;
+    assert_eq!(task.counts().await.unwrap().failed, 6);
+    for at in (0..JOBS).filter(|at| is_poison(*at)) {
+        let id = format!("job-{at}");
+        let job = task.job(&id).await.unwrap();
+        assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "worker_crashed"), "{id}");
+        let runs = heard(&test, &format!("{id} is poison"), 2).await.len();
+        assert!((2..=3).contains(&runs), "{id} ran {runs} times");
+    }
+    let stalled = Events::read(&test).await.words("stalled");
+    assert!(stalled.iter().any(|word| word == "requeued"), "no death met a job that had begun early");
+    assert_eq!(test.dump("early").await, None);
 }
 
 #[tokio::test]
