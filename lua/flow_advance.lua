@@ -1,6 +1,6 @@
 -- Records how nodes of workflows ended, and opens the nodes that waited for them.
--- Uses     now events emit types book flow flow_step flow_reply flow_events filled terminal largest wake new_jobs
--- Uses     flow_dispatch
+-- Uses     now events emit types book flow flow_step flow_reply flow_events filled terminal largest wake may
+-- Uses     new_jobs flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -35,10 +35,11 @@ expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor,
   { running, paused, completed, failed, cancelled, outbox })
 local ENDS, GRAPH_ENDS = { ['c'] = 'c', ['f'] = 'f', ['x'] = 'x' }, { ['F'] = 'f', ['X'] = 'x' }
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
+local tasks = tasks_of(18, ARGV[#ARGV - #ARGV % 5 + 1])
+leave_if_full(keys, tasks)
 -- The workflow accepts reports again. A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', meta, 'untold')
 local flows, names, ends, last = {}, {}, {}, #ARGV - #ARGV % 5
-local tasks = tasks_of(18, ARGV[last + 1])
 for at = 1, last, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
 meet(known, keys, flows)
 fetch(keys, 'nodes', names)

@@ -1,6 +1,6 @@
 -- Visits more dependents of an ended node: those that exceeded the budget of an earlier call.
 -- Uses     now shrink_first events emit types book flow flow_step flow_reply flow_events filled terminal largest wake
--- Uses     new_jobs flow_dispatch
+-- Uses     may new_jobs flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms
@@ -39,7 +39,8 @@ if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', ou
   redis.call('HDEL', cursor, mark)
   return ARGV[4] and { 'visited', 0, 0 } or { 'visited', 0 }
 end
-local opened, budget = { later = {} }, a_budget()
+local opened, budget, tasks = { later = {} }, a_budget(), tasks_of(18, ARGV[4])
+leave_if_full(keys, tasks)
 shrink_first('HDEL', cursor)
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
@@ -50,7 +51,6 @@ else
   stop(keys, one, UNREADABLE, now_ms)
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
-local tasks = tasks_of(18, ARGV[4])
 local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
 write_and_report(keys)
 return add_news({ 'visited', tasks[1] and dispatched }, keys, opened, now_ms)

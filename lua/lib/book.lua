@@ -82,15 +82,22 @@ local function write_page(command, key, names, values)
   return gone
 end
 
--- Writes everything that is buffered. A user without one of the rights is refused before anything is written: the first
--- three commands change nothing, and HSET comes before what removes.
+-- Refuses the call before the first write if our user lacks a right for what is buffered. The commands change nothing.
+-- Only HSET is not tried, since it would change something: it comes first, before what removes.
+local is_tried = false
+local function try_rights(keys)
+  local place, hash = next(moved_of), next(fresh_of)
+  if is_tried or not place then return end
+  redis.call('ZADD', keys[place], 'XX', 0, '')
+  redis.call('ZREM', keys[place], '')
+  if hash then redis.call('HDEL', keys[hash], '') end
+  is_tried = true
+end
+
+-- Writes everything that is buffered.
 local function write_all(keys)
-  local place, hash, gone = next(moved_of), next(fresh_of), {}
-  if place then
-    redis.call('ZADD', keys[place], 'XX', 0, '')
-    redis.call('ZREM', keys[place], '')
-    if hash then redis.call('HDEL', keys[hash], '') end
-  end
+  local gone = {}
+  try_rights(keys)
   for name, fields in pairs(fresh_of) do gone[name] = write_page('HSET', keys[name], fields, known_of[name]) end
   for name, fields in pairs(gone) do in_pages('HDEL', keys[name], fields) end
   for name, members in pairs(moved_of) do

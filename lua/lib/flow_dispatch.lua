@@ -15,10 +15,24 @@ local function tasks_of(count, words)
   return tasks
 end
 
--- What `meta` says of a task that takes plain jobs; nil for another one, and for one whose keys have other types.
-local function facts_of(task, wire)
+-- At maxmemory the call dispatches nothing, as `dispatch` is refused then: the nodes stay in the outbox. Redis says so
+-- only before the first write of a script.
+local function leave_if_full(keys, tasks)
+  local said = tasks[1] and redis.pcall('ZADD', keys.outbox, 'XX', '0', '') or {}
+  if type(said) == 'table' and said.err then
+    if not string.find(said.err, 'OOM', 1, true) then error(redis.error_reply(said.err)) end
+    tasks.by_name = {}
+  end
+end
+
+-- What `meta` says of a task that takes plain jobs. Nil for another one, for one whose keys have other types, and if
+-- our user may not write both its jobs and the states of their nodes.
+local function facts_of(keys, task, wire)
   local hashes, ended = { task.payload, task.dispatched_at, task.meta }, { task.completed, task.failed, task.cancelled }
   if not pcall(expect_types, { task.wait }, {}, hashes, ended) then return nil end
+  local may = pcall(must_be_allowed_all, 'RPUSH', { task.wait })
+    and pcall(must_be_allowed_all, 'HSET', { task.payload, keys.nodes })
+  if not may then return nil end
   local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
     'priority', 'paused')
   local written_by, parts, priority = unpack(facts, 6, 8)
@@ -60,17 +74,18 @@ end
 -- Returns how many.
 local function dispatch_opened(keys, tasks, opened, now_ms)
   local bytes, count, kept = 0, 0, 0
+  if next(tasks.by_name) then try_rights(keys) end
   for _, send in ipairs(opened) do
     local task, one = tasks.by_name[send.task], send.one
     local is_due = one.runs and not one.stopping and one.due <= now_ms
     -- The server may be unable to send a large payload. The caller finds that, and fails the node.
     local fits = send.bytes <= NARROW_BYTES and bytes + send.bytes <= LARGE
-    if task and send.own == '' and is_due and fits then
+    if task and send.own == '' and is_due and fits and read(keys, 'nodes', node_of(one.flow, send.index)) == 'o' then
       bytes, task.sends[#task.sends + 1] = bytes + send.bytes, send
     end
   end
   for _, task in ipairs(tasks) do
-    local facts = #task.sends > 0 and facts_of(task, tasks.wire)
+    local facts = #task.sends > 0 and facts_of(keys, task, tasks.wire)
     if facts then count = count + dispatch_to(keys, task, facts, tasks.prefix, now_ms) end
   end
   for at = 1, count > 0 and #opened or 0 do

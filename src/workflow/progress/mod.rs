@@ -154,7 +154,7 @@ impl WorkflowProgress {
             Err(e) if !targets.is_empty() && e.is_refusal() => {
                 let without = async |conn: &mut _| advance::advance(conn, keys, step, &[]).await;
                 let advanced = self.store.shared(time, without).await?;
-                self.targets.forget(keys.task());
+                self.targets.refused(keys.task());
                 advanced
             }
             advanced => advanced?,

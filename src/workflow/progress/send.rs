@@ -135,7 +135,9 @@ impl WorkflowProgress {
                 Ok(()) => {
                     self.count(SENT, some.len());
                     self.was_sent(keys, &task);
-                    self.targets.remember(keys.task(), &task);
+                    if some.iter().any(|node| node.own.is_empty()) && self.store.tables(&task).parts() == 1 {
+                        self.targets.remember(keys.task(), &task);
+                    }
                 }
                 Err(e) => self.could_not_send(keys, &task, some.len(), e),
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::backend::keys::TaskKeys;
 use crate::backend::workflow::advance::{Advanced, Ended, MOST_TARGETS, Target};
@@ -10,34 +11,47 @@ use crate::mutex::Mutex;
 /// Above this number of workflows, the tasks of all are forgotten.
 const MOST: usize = 1000;
 
-/// The tasks to which nodes of a workflow were sent, latest first.
+/// How long steps of a workflow go without targets after the server has refused one.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// The tasks to which nodes of each workflow were sent.
 #[derive(Default)]
-pub(super) struct Targets(Mutex<HashMap<String, VecDeque<String>>>);
+pub(super) struct Targets(Mutex<HashMap<String, Sent>>);
+
+#[derive(Clone, Default)]
+struct Sent {
+    /// Latest first.
+    tasks: VecDeque<String>,
+    refused_at: Option<Instant>,
+}
 
 impl Targets {
-    /// Records that nodes of a workflow were sent to a task.
+    /// Records that nodes without options were sent to a task.
     pub(super) fn remember(&self, workflow: &str, task: &str) {
         let mut sent = self.0.lock();
         if sent.len() >= MOST && !sent.contains_key(workflow) {
             sent.clear();
         }
-        let tasks = sent.entry(workflow.to_owned()).or_default();
+        let tasks = &mut sent.entry(workflow.to_owned()).or_default().tasks;
         tasks.retain(|known| known != task);
         tasks.push_front(task.to_owned());
         tasks.truncate(MOST_TARGETS);
     }
 
-    /// Forgets the tasks of a workflow, until nodes are sent to them again.
-    pub(super) fn forget(&self, workflow: &str) {
-        self.0.lock().remove(workflow);
+    /// Records that the server refused a step with targets.
+    pub(super) fn refused(&self, workflow: &str) {
+        self.0.lock().entry(workflow.to_owned()).or_default().refused_at = Some(Instant::now());
     }
 
     /// The targets of a call that reports these ends: their tasks, and those to which nodes were sent before.
     pub(super) fn of(&self, workflow: &str, ended: &[Ended], table_of: impl Fn(&str) -> Arc<TaskKeys>) -> Vec<Target> {
         let mut tables: Vec<Arc<TaskKeys>> = Vec::new();
         let sent = self.0.lock().get(workflow).cloned().unwrap_or_default();
-        for table in ended.iter().filter_map(|ended| ended.table.clone()).chain(sent.iter().map(|task| table_of(task)))
-        {
+        if sent.refused_at.is_some_and(|at| at.elapsed() < REFUSED) {
+            return Vec::new();
+        }
+        let of_ended = ended.iter().filter_map(|ended| ended.table.clone());
+        for table in of_ended.chain(sent.tasks.iter().map(|task| table_of(task))) {
             let is_known = tables.iter().any(|known| known.task() == table.task());
             if !is_known && table.parts() == 1 && tables.len() < MOST_TARGETS {
                 tables.push(table);

@@ -283,15 +283,26 @@ impl Task {
         self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {:?}: {error}", args.words()))
     }
 
-    /// Like [`ok`](Self::ok) for a call of the workflow `w` with a target: the task `t`, whose keys begin with `t:`.
+    /// Like [`call`](Self::call) for a call of the workflow `w` with a target: the task `t`, whose keys begin with `t:`.
     /// `ended` of the ended nodes are its jobs.
-    pub async fn ok_to(&mut self, name: &str, args: &(impl Args + ?Sized), ended: usize) -> String {
+    pub async fn call_to(
+        &mut self,
+        name: &str,
+        args: &(impl Args + ?Sized),
+        ended: usize,
+    ) -> Result<String, RedisError> {
         let mut keys: Vec<&str> = self.script(name).keys.clone();
         keys.extend(["t:payload", "t:completed", "t:failed", "t:cancelled", "t:wait"]);
         keys.extend(["t:meta", "t:events", "t:wake", "t:dispatchedAt", "t:outbox"]);
         let mut args = args.words();
         args.push(format!("1 w t {ended}"));
-        self.call_on(name, &keys, &args).await.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+        self.call_on(name, &keys, &args).await
+    }
+
+    /// Like [`call_to`](Self::call_to); panics if the call is refused.
+    pub async fn ok_to(&mut self, name: &str, args: &(impl Args + ?Sized), ended: usize) -> String {
+        let said = self.call_to(name, args, ended).await;
+        said.unwrap_or_else(|error| panic!("{name} {:?}: {error}", args.words()))
     }
 
     /// Like [`ok`](Self::ok) with this key instead of the first one in the table.

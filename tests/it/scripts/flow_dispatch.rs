@@ -34,6 +34,13 @@ async fn an_opened_node_is_dispatched_and_an_ended_one_leaves_the_outbox_of_its_
 }
 
 #[tokio::test]
+async fn a_node_that_ends_in_the_call_that_opens_it_is_not_dispatched() {
+    let mut task = flow(&line()).await;
+    assert_eq!(task.ok_to("flow_advance", "a 0 1 c 7 a 1 1 c 8", 2).await, "[advanced 1 0 a 1 1 t '' 0 here 7]");
+    assert_keys!(task, "nodes a/0=c, a/1=c, a/2=o; t:wait ~w/a/2/1");
+}
+
+#[tokio::test]
 async fn a_visit_dispatches_the_nodes_that_it_opens() {
     let mut task = flow(&fan(150)).await;
     assert_eq!(task.ok_to("flow_advance", "a 0 1 c -", 1).await, "[advanced 100 1 v a/0/1]");

@@ -241,15 +241,20 @@ async fn all_reads_pass() {
 async fn workflows_continue_to_their_ends() {
     let mut task = task().await;
     let graph = flow::line();
-    for id in ["ends", "stops", "late", "asked"] {
+    for id in ["ends", "stops", "late", "asked", "sends"] {
         task.put(&graph, id).await;
     }
     task.write("stopping late=failed ").await;
     task.put(&graph, "broken").await;
-    task.write("instances broken=1 0 3 1 e -; outbox s broken/0/1=5, s absent/0/1=5; workflows w=5").await;
+    task.write("t:meta wire=1; instances broken=1 0 3 1 e -; outbox s broken/0/1=5, s absent/0/1=5; workflows w=5")
+        .await;
     fill(&mut task).await;
     task.ok("flow_advance", "ends 0 1 c 7 stops 0 1 f E").await;
     assert_keys!(task, "states ends=c, o, p 1 1; place stops=failed");
+    // A node that the step opens stays in the outbox, as its dispatch would be refused.
+    let sent = task.ok_to("flow_advance", "sends 0 1 c 7", 1).await;
+    assert!(sent.starts_with("[advanced 0 0 sends 1 1 t"), "{sent}");
+    assert_keys!(task, "states sends=c, o, p 1 1; no t:wait, t:payload");
     task.ok("flow_enter", "late 0 1").await;
     assert_keys!(task, "place late=failed");
     assert_eq!(task.ok("flow_control", "asked why").await, "[stopping 1]");

@@ -100,12 +100,17 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
 
 #[tokio::test]
 async fn a_step_of_a_workflow_is_written_whole_or_not_at_all() {
-    for lacked in ["zadd", "zrem", "hset", "hdel"] {
+    let cases = ["zadd", "zrem", "hset", "hdel"].into_iter().flat_map(|lacked| [(lacked, false), (lacked, true)]);
+    for (lacked, target) in cases {
         let mut task = Task::running_flow(&flow::line()).await;
+        task.write("t:meta wire=1").await;
         let before = task.exact().await;
         task.lack(lacked).await;
-        let refused = task.call("flow_advance", "a 0 1 c 7").await.unwrap_err();
-        assert!(refused.to_string().contains("can't run this command"), "{lacked}: {refused}");
-        assert_eq!(task.exact().await, before, "without {lacked}");
+        let refused = match target {
+            true => task.call_to("flow_advance", "a 0 1 c 7", 1).await.unwrap_err(),
+            false => task.call("flow_advance", "a 0 1 c 7").await.unwrap_err(),
+        };
+        assert!(refused.to_string().contains("can't run this command"), "{lacked} {target}: {refused}");
+        assert_eq!(task.exact().await, before, "without {lacked}, target {target}");
     }
 }
