@@ -55,10 +55,7 @@ async fn a_send_that_comes_twice_or_late_starts_nothing() {
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1);
-    eventually("the outboxes are empty", PATIENCE, async || {
-        !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":outbox"))
-    })
-    .await;
+    world.outboxes_are_empty(PATIENCE).await;
     // A copy of the send, after its job was removed.
     let mut conn = world.redis.conn().await;
     let table = format!("{}:{{{WORK}}}", world.prefix);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Graph, JobFilter, JobState, Node, RefusalReason, StallOptions, WorkflowOptions, WorkflowState};
 
-use crate::support::{Child, PATIENCE, eventually, rounds};
+use crate::support::{Child, PATIENCE, rounds};
 use crate::workflows::world::{self, TASK, WORK, World};
 
 /// The number of instances, and of nodes in each: one, then `WIDE`, then one.
@@ -77,10 +77,7 @@ async fn every_workflow_ends_once_under_kills() {
         let result = tokio::time::timeout(PATIENCE * 6 * (instances / INSTANCES) as u32, handle.result()).await;
         assert_eq!(result.expect("it hangs").unwrap(), (at + 1) * WIDE, "{}", handle.id());
     }
-    eventually("the outboxes are empty", PATIENCE * 2, async || {
-        !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":outbox"))
-    })
-    .await;
+    world.outboxes_are_empty(PATIENCE * 2).await;
     // Each node began once, except after a recorded stall of its worker.
     let lines: Vec<String> = redis::cmd("LRANGE")
         .arg(format!("{}:log", world.prefix))

@@ -253,6 +253,8 @@ async fn definitions_with_the_same_ids_are_separate() {
     assert_eq!(answers[0].result().await.unwrap(), 20);
     assert_eq!(answers[1].result().await.unwrap(), 40);
     assert_eq!(world.began().len(), 42);
+    // Those of the partitions too: no script clears them with a step.
+    world.outboxes_are_empty(PATIENCE).await;
     worker.stop().await;
 }
 

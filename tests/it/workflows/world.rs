@@ -8,9 +8,9 @@ use heartline::{
     WorkflowOptions,
 };
 
-use crate::support::TestRedis;
 use crate::support::task::built;
 use crate::support::worker::TestWorker;
+use crate::support::{TestRedis, eventually};
 
 /// The input of a handler: `value N` returns N, `sum` adds up its inputs, `fail` fails, `wait` runs until it is
 /// cancelled.
@@ -55,6 +55,14 @@ impl World {
         let redis = Arc::new(TestRedis::start());
         let prefix = redis.unique_prefix();
         World { redis, prefix, runs: Arc::default() }
+    }
+
+    /// Waits until all outboxes are empty, of the workflows and of the tasks.
+    pub async fn outboxes_are_empty(&self, within: Duration) {
+        eventually("the outboxes are empty", within, async || {
+            !self.redis.dump(&self.prefix).await.keys().any(|key| key.ends_with(":outbox"))
+        })
+        .await;
     }
 
     /// A key of the workflow.
