@@ -1,6 +1,6 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
--- Uses     now events wake types filled terminal place largest new_jobs
+-- Uses     now events wake types filled terminal place largest new_jobs rest
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -32,8 +32,8 @@ local count = tonumber(ARGV[3])
 local last = 3 + 2 * count
 
 local facts = redis.call('HMGET', meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
-  'priority', 'paused')
-local wire, parts, default, paused = unpack(facts, 6, 9)
+  'priority', 'paused', 'full')
+local wire, parts, default, paused, full = unpack(facts, 6, 10)
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
@@ -87,5 +87,6 @@ if not wire then
 end
 count_new_jobs(meta, events, facts, fresh, largest, has_nodes, news)
 -- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
-if not paused and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
+local must_wait = paused or full and (full == 'running' or rest_of(full, now_us() / 1000))
+if not must_wait and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
 return table.concat(reply, ' ')

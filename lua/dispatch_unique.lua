@@ -1,7 +1,8 @@
 -- Writes a new job with a unique key, unless a job that counts has the key. With `replace` or `debounce`, gives a job
 -- that waits under the key the new input instead. The entry of the key is written first, then the job as in `dispatch`.
 -- A call that is refused midway leaves an entry without a job, which blocks nothing.
--- Uses     now events emit wake types columns nodes states enter finish end_event failure unlock may place unique renew
+-- Uses     now events emit wake slots types columns nodes states enter finish end_event failure unlock may place unique
+-- Uses     renew
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -133,4 +134,5 @@ end
 if event_mode ~= 'off' then emit_event(events, meta, 'events', count, '', fields) end
 local rings = word ~= 'postponed' and (waits or soonest and (not first_due or soonest < first_due))
 if rings and not paused or ends and how.hook then ring_wake(wake) end
+if ends then free_slots(meta, wake) end
 return { 'placed', word, id }

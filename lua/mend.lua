@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now shrink_first events emit dropped wake types may terminal columns nodes enter finish since back_to_wait
--- Uses     tombstones count object faults unlock
+-- Uses     now shrink_first events emit dropped wake slots types may terminal columns nodes enter finish since
+-- Uses     back_to_wait tombstones count object faults unlock
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -112,6 +112,7 @@ for at, id in ipairs(ids) do
 end
 if #requeued > 0 then back_to_wait('LPUSH', lists, priority, requeued, enqueued_at, now_ms) end
 if #hooks > 0 or #requeued > 0 and not paused then ring_wake(wake) end
+free_slots(meta, wake)
 for _, id in ipairs(hooks) do
   redis.call('ZADD', finalizing, string.format('%d', now_ms), id)
   requeued[#requeued + 1] = id

@@ -1,8 +1,8 @@
 -- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
--- Uses     now failing events emit dropped wake types filled terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
+-- Uses     now failing events emit dropped wake slots types filled terminal columns nodes enter finish end_event
+-- Uses     failure since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options

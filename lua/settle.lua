@@ -1,9 +1,9 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
 -- Uses     since back_to_wait tombstones held count crashed lock claim early begin object stored_outcomes fields totals
--- Uses     replay reported_outcomes hooks
+-- Uses     replay reported_outcomes hooks rest full limits
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
--- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, number of tombstones
+-- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, tombstones, limits
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
 -- KEYS[4]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[5]  locks         (hash)    id -> token
@@ -60,7 +60,8 @@
 --                         failed runs (failed, retry) or hooks (hook_retry), the new value of snoozes (snooze,
 --                         undecodable), else 0. Detail: failed: code, brief, run time (us); retry: delay (ms), then the
 --                         same; hook_retry: delay, code, brief; hooked: code and brief if it failed for good; snooze,
---                         undecodable: delay; else '')
+--                         undecodable: delay; requeue: how long the task rests (ms), if its handler was told to slow
+--                         down; else '')
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras (see extras_of in
 --          lib/claim.lua), ms to the next due job ('' without one), how many of the ids begin (the first ones), flags,
 --          then each id that had no payload and was removed}. Fences and ids are words separated by spaces. Taken back
@@ -95,12 +96,11 @@ local repeated = replay(replies, sequence, call, worker, locks, places, extra_co
 if repeated then return repeated end
 local task = fields_of(meta, { 'fence', 'interval', 'ask', 'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled',
   'events', 'declaredAt', 'largest', 'paused', 'hook', 'nodes', 'out', 'failedSinceCompleted',
-  'brokenOffSinceCompleted' })
+  'brokenOffSinceCompleted', 'limits', 'full', 'starts' })
 if not task.declaredAt then return { 'undeclared' } end
 -- A paused task accepts outcomes and runs hooks. It gives out no jobs, none begins, and it wakes no worker for them.
-local paused = task.paused
+local paused, now, now_ms = task.paused, now_us()
 if paused then want = 0 end
-local now, now_ms = now_us()
 local how = { now_ms = now_ms, hook = task.hook == '1', has_hook = has_hook, nodes = task.nodes == '1', most = most,
   keep = { completed = task.keepCompleted, failed = task.keepFailed, cancelled = task.keepCancelled } }
 
@@ -127,6 +127,8 @@ if has_outcomes or how.hook and #out.all > 0 then
   -- Jobs may have ended in sets that were empty before: the list entries that they left are not jobs.
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
+local limit, asked = limit_of(task, out, hooks, places, has_outcomes or how.hook, now, now_ms), want
+want = within(limit, want, room)
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, now_ms, most)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
@@ -145,24 +147,23 @@ local fence, total = next_fence(task.fence, now), (tonumber(task.events) or 0) +
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
 local news = news_of_ends(tallied, task, out, found, how)
 if #ids > 0 then
-  hold_jobs(held, worker, fence, places, fields)
+  hold_jobs(held, worker, fence, places, fields, news)
   ask_interval(meta, task.interval, task.ask, ask, worker)
-  news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
 add_started(fields, begun, begun == held and given)
 local to_tell = #fields > 0 and task.eventMode ~= 'off'
+local is_limited = note_limit(limit, #found.ids, out.expired, meta, news, now_ms)
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
 -- Every call is recorded, even without a change: a delayed duplicate must not claim jobs that no worker would see.
 redis.call('HSET', replies, sequence, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
-local waits = not paused and (found.left or #out.requeue > 0)
-ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused)
-if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
-  next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
-end
-local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
+local waits = not (paused or is_limited) and (found.left or #out.requeue > 0)
+  or not paused and passes_on(limit, asked, #found.ids)
+ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused or is_limited)
+local is_moved = #due + #out.retry + #out.snooze + #out.undecodable > 0
+local soon = look_at(delayed, next_due, is_moved, paused, hooks, limit)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
   (hooks.left or #found.without_payload + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil,

@@ -1,6 +1,6 @@
 -- Does what settle does, at about half the cost, in a plain task: for jobs that have completed, begin, or are claimed.
 -- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
--- Uses     now events wake columns filled lock nodes enter early plain
+-- Uses     now events wake columns filled lock nodes enter early full plain
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    as in settle
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -62,14 +62,18 @@ if not record or string.sub(record, 1, #ARGV[2]) ~= ARGV[2] then return full end
 local others = redis.call('EXISTS', candidates, delayed, failed, cancelled, result, errors, attempt, enqueued_at,
   cancelling, wait_high, wait_low, stalled_count, options, dispatched_at, max_count, priority, snoozes, recovery,
   expires_at, checkpoint, progress, outcome, tombstones, early)
-local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off =
-  unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
-    'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted'))
+local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off, limits,
+  rest = unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
+    'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted', 'limits', 'full'))
 if not declared or hook == '1' or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
 if is_early and not allows_early(meta) then return full end
 if nodes then redis.call('ZCARD', outbox) end
+local most, running, room, claims = nil, nil, ARGV[6], want > 0
+if limits and limits ~= '' or rest then most, running, room = room_of(limits, rest, locks, done, want, slots) end
+if not room then return full end
+if most then want, begin, slots = room, room, room end
 local now, now_ms = now_us()
-local heads, next_due = redis.call('LRANGE', wait, '0', ARGV[6]), nil
+local heads, next_due = redis.call('LRANGE', wait, '0', room), nil
 -- One more than wanted, to know whether entries remain.
 local left = #heads > want and table.remove(heads)
 if #heads * (tonumber(largest) or LARGE + 1) > LARGE then return full end
@@ -78,11 +82,8 @@ local ids, jobs = { unpack(ARGV, 10, 9 + done) }, { unpack(ARGV, 10, 9 + known) 
 for at = 1, #heads do jobs[known + at] = heads[at] end
 -- The locks of all: those of reported jobs must be the worker's, and the heads must have none.
 local tokens = #jobs > 0 and redis.call('HMGET', locks, unpack(jobs)) or {}
-for at = 1, known do
-  if tokens[at] ~= ARGV[9 + known + at] then return full end
-end
 -- `columns`: those that hold something.
-local payloads, scores, seen, columns, has_early, times = {}, {}, {}, {}, false
+local payloads, scores, columns, has_early, times = {}, {}, {}, false, nil
 if #heads > 0 then
   payloads, scores = redis.call('HMGET', payload, unpack(heads)), redis.call('ZMSCORE', completed, unpack(heads))
 else
@@ -90,10 +91,7 @@ else
   redis.call('HLEN', payload)
   redis.call('ZCARD', completed)
 end
-for at = 1, #heads do
-  if tokens[known + at] or not payloads[at] or scores[at] or seen[heads[at]] then return full end
-  seen[heads[at]] = true
-end
+if not are_sound(heads, tokens, known, payloads, scores) then return full end
 if others > 0 then
   if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
   columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
@@ -101,7 +99,7 @@ if others > 0 then
   has_early = redis.call('HLEN', early) > 0
   local starting = { unpack(jobs, done + 1) }
   next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count, snoozes,
-    recovery, expires_at, is_early and max_count }, starting, want > 0 and now_ms)
+    recovery, expires_at, is_early and max_count }, starting, claims and now_ms)
   if next_due == false then return full end
   times = #starting > 0 and one_of(columns, dispatched_at) and redis.call('HMGET', dispatched_at, unpack(starting))
 end
@@ -135,9 +133,10 @@ add_words(fields, 'started', is_given and { given } or { unpack(jobs, done + 1, 
 local tells = count > 0 and event_mode ~= 'off'
 total = string.format('%d', (tonumber(total) or 0) + count)
 if tells then news[#news + 1], news[#news + 2] = 'events', total end
+local is_full = most and put_full(running + #heads >= most and 'running' or nil, rest, meta, news)
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. begun .. '\n' .. given)
 if tells then append_entry(events, meta, 'events', total, count, worker, fields) end
-ring_or_rest(wake, left, want > 0)
+ring_or_rest(wake, left and not is_full, claims)
 return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '',
   (times or begun < #heads) and begun or nil, times and { unpack(times, begins + 1) } or nil }

@@ -16,8 +16,8 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events emit dropped wake types filled terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
+-- Uses     now failing events emit dropped wake slots types filled terminal columns nodes enter finish end_event
+-- Uses     failure since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options

@@ -6,6 +6,7 @@
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
 //! | jobs at set times | [`recurring`] |
 //! | no second job with the same key: unique jobs, replace, debounce | [`unique`] |
+//! | how many jobs run or start, over all workers | [`limits`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |
@@ -25,6 +26,7 @@ macro_rules! pages {
             #[doc = "[engines]: crate::guide::engines"]
             #[doc = "[guarantees]: crate::guide::guarantees"]
             #[doc = "[hooks]: crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended"]
+            #[doc = "[limits]: crate::guide::limits"]
             #[doc = "[logs]: crate::guide::production#logs-and-metrics"]
             #[doc = "[metrics]: crate::guide::command_line#metrics"]
             #[doc = "[operating]: crate::guide::operating"]
@@ -50,6 +52,7 @@ pages! {
     #[cfg(feature = "schedules")]
     recurring = "recurring",
     unique = "unique",
+    limits = "limits",
     production = "production",
     engines = "engines",
     operating = "operating",

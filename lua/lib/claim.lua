@@ -194,13 +194,21 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
 end
 
 -- Locks the claimed jobs, and marks those that begin without a slot or do not begin.
-local function hold_jobs(found, worker, fence, places, fields)
+local function hold_jobs(found, worker, fence, places, fields, news)
   local ids = found.ids
   redis.call('SADD', places.active, unpack(ids))
   lock_jobs(places.locks, worker, fence, ids)
   mark_jobs(places.early, ids, found.with_slot, found.begin, fence)
   mark_jobs(places.claimed, ids, found.begin, #ids, fence)
   if found.begin < #ids then add_words(fields, 'claimed', { unpack(ids, found.begin + 1) }) end
+  news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
+end
+
+-- When a worker must look again, ms: for the next delayed job, for a hook, or once the task has rested. `is_moved` says
+-- that jobs entered or left `delayed`.
+local function look_at(delayed, next_due, is_moved, paused, hooks, limit)
+  if is_moved then next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]) end
+  return math.min(not paused and next_due or math.huge, hooks.next_due, limit and limit.rest or math.huge)
 end
 
 -- Adds the event `started`, and `restarted` (id, failed runs, stalls) for jobs that ran or were delayed before. The

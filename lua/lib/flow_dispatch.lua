@@ -34,7 +34,7 @@ local function facts_of(keys, task, wire)
     and pcall(must_be_allowed_all, 'HSET', { task.payload, keys.nodes })
   if not may then return nil end
   local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
-    'priority', 'paused')
+    'priority', 'paused', 'full')
   local written_by, parts, priority = unpack(facts, 6, 8)
   local is_plain = written_by == wire and (parts or '1') == '1' and (priority or 'normal') == 'normal'
   return is_plain and facts or nil
@@ -65,7 +65,8 @@ local function dispatch_to(keys, task, facts, prefix, now_ms)
   redis.call('HSET', task.dispatched_at, unpack(times))
   redis.call('HSET', task.payload, unpack(payloads))
   count_new_jobs(task.meta, task.events, facts, fresh, largest, true, {})
-  if not paused then ring_wake(task.wake) end
+  local full = facts[10]
+  if not (paused or full == 'running' or rest_of(full, now_ms)) then ring_wake(task.wake) end
   return #fresh
 end
 

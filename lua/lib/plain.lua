@@ -1,5 +1,28 @@
 -- The parts of settle_plain that few calls need.
 
+-- How many jobs may run, how many run once `done` of them have ended, and how many of the wanted ones may begin. Nil
+-- where settle must decide: with a rate, while the task rests, or if jobs are wanted ahead of their slots.
+local function room_of(limits, full, locks, done, want, slots)
+  local most = tonumber(string.match(limits or '', '^([1-9]%d*) 0 '))
+  if not most or (full or 'running') ~= 'running' or slots < want then return nil end
+  local running = redis.call('HLEN', locks) - done
+  return most, running, math.max(0, math.min(want, most - running))
+end
+
+-- Whether the first `known` locks are those of the tokens that follow the ids in ARGV, and the heads of the list are
+-- jobs that wait: each once, with a payload, without a lock, and not completed.
+local function are_sound(heads, tokens, known, payloads, scores)
+  for at = 1, known do
+    if tokens[at] ~= ARGV[9 + known + at] then return false end
+  end
+  local seen = {}
+  for at = 1, #heads do
+    if tokens[known + at] or not payloads[at] or scores[at] or seen[heads[at]] then return false end
+    seen[heads[at]] = true
+  end
+  return true
+end
+
 -- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
 -- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
 -- `columns` are those that hold something.

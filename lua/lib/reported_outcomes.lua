@@ -15,12 +15,13 @@ end
 -- Reads what a worker reports and sorts it, without writing: the argument `reports` of settle, which begins at position
 -- `at` of ARGV. `count` has the numbers of its parts, and `count.ran` a word per completed job. `early` counts the last
 -- ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a hook;
--- without `cancelling` none is pending. The jobs in `all` are no longer held.
+-- without `cancelling` none is pending. The jobs in `all` are no longer held. `rest` is for how long the task rests,
+-- ms: a handler was told to slow down. It counts even if the job was cancelled or lost.
 local function read_outcomes(at, count, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = count.ran, cancelled = {}, reasons = {},
     taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0,
-    begun_early = {} }
+    begun_early = {}, rest = 0 }
   local completed_count, begin_count = count.completed, count.begins
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
@@ -33,6 +34,7 @@ local function read_outcomes(at, count, locks, cancelling, worker)
   for other = others_at, #ARGV, 6 do
     local place = #ids + 1
     ids[place], fences[place], others[place] = ARGV[other], ARGV[other + 1], other
+    if ARGV[other + 2] == 'requeue' then out.rest = math.max(out.rest, tonumber(ARGV[other + 4]) or 0) end
   end
   local held, lost = held_by(locks, worker, ids, fences)
   if #held == completed_count and #ids == completed_count and not cancelling then
@@ -109,13 +111,15 @@ local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields
   add_words(fields, name, words)
 end
 
--- Returns those of the requeued jobs that had begun for certain. `early` is given if it holds anything.
+-- Returns those of the requeued jobs that broke off: they had begun for certain, and were not told to slow down.
+-- `early` is given if it holds anything.
 local function begun_among(group, claimed, early)
   if #group == 0 then return {} end
   local ids, begun = ids_of(group), {}
   local doubts = early and redis.call('HMGET', early, unpack(ids)) or {}
   for place, mark in ipairs(redis.call('HMGET', claimed, unpack(ids))) do
-    if not (mark or doubts[place] == group[place].fence) then begun[#begun + 1] = ids[place] end
+    local has_begun = not (mark or doubts[place] == group[place].fence)
+    if has_begun and (tonumber(group[place].detail) or 0) == 0 then begun[#begun + 1] = ids[place] end
   end
   return begun
 end

@@ -246,6 +246,7 @@ local function resolve(ids, found, places, how)
   local waits = not how.paused and #found.recovered + #found.requeued + #found.retried > 0
   local finalizes = #found.hooks > 0 or how.hook and #found.failed + #found.cancelled > 0
   if waits or finalizes then ring_wake(places.wake) end
+  if #ids > 0 then free_slots(places.meta, places.wake) end
 end
 
 -- Reports the stalls, in both streams. `watched` says what a sweep based its decision on.

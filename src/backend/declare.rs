@@ -38,6 +38,7 @@ pub(crate) async fn declare(
     call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
     call.arg("grace").arg(options.grace.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
+    call.arg("limits").arg(options.limits.to_string());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();

@@ -30,6 +30,16 @@ pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &Ta
     wake_blocking::mark_wake(conn, keys).await
 }
 
+/// Ends the rest of a task, forgets the starts that its rate counts, and wakes the workers.
+pub(crate) async fn end_rest(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<()> {
+    let full: Option<String> = redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("full").call(conn, "drain").await?;
+    if full.is_none_or(|full| full == "running") {
+        return Ok(());
+    }
+    let () = redis::cmd("HDEL").arg(keys.get(Key::Meta)).arg("full").arg("starts").call(conn, "drain").await?;
+    wake_blocking::mark_wake(conn, keys).await
+}
+
 /// Makes waiting hooks due, and wakes the workers.
 pub(crate) async fn bring_hooks_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<()> {
     let ids: Vec<String> =

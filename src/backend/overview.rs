@@ -109,6 +109,13 @@ pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     Ok((epoch.unwrap_or(0), interval))
 }
 
+/// Whether a limit of the task is reached, as stored.
+pub(crate) async fn full(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Option<String>> {
+    let (full,): (Option<String>,) =
+        redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg("full").call(conn, "overview").await?;
+    Ok(full)
+}
+
 /// How many list entries belong to no waiting job.
 pub(crate) async fn tombstones(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64> {
     let tombstones: Option<Text> =

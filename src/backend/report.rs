@@ -21,6 +21,8 @@ pub(crate) enum Disposition {
     Retry { attempt: u32, delay: Duration, error: StoredError },
     /// The handler asked to run later. No attempt is used.
     Snooze { snoozes: Snoozes, delay: Duration },
+    /// The job returns to the front of its list, and its task rests for this time. No attempt is used.
+    RateLimited { rest: Duration },
     /// The handler could not decode the payload, but another version of it may. No attempt is used.
     Undecodable { snoozes: Snoozes, delay: Duration, error: StoredError },
     /// The hook has run, or failed for good: the job ends with its stored outcome.
@@ -65,6 +67,11 @@ impl Report {
         Report { id, fence, outcome, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }
 
+    /// Whether its handler was told to slow down.
+    pub(crate) fn is_rate_limited(&self) -> bool {
+        matches!(self.outcome, Disposition::RateLimited { .. })
+    }
+
     /// Whether the job completed or failed, or its hook has run.
     pub(crate) fn ends_the_job(&self) -> bool {
         matches!(self.outcome, Disposition::Completed(_) | Disposition::Failed { .. } | Disposition::Hooked(_))
@@ -80,6 +87,7 @@ impl Report {
             | Disposition::Undecodable { error, .. } => error.message.len().min(MESSAGE_LIMIT),
             Disposition::Hooked(error) => error.as_ref().map_or(0, |error| error.message.len().min(MESSAGE_LIMIT)),
             Disposition::Snooze { .. }
+            | Disposition::RateLimited { .. }
             | Disposition::Drop
             | Disposition::Requeue
             | Disposition::Begin { .. }
@@ -158,6 +166,9 @@ fn words_of_outcome(report: &Report) -> Option<(&'static str, String, String, St
             ("hook_retry", failed.to_string(), detail, String::new())
         }
         Disposition::Drop => ("drop", "0".to_owned(), String::new(), String::new()),
+        Disposition::RateLimited { rest } => {
+            ("requeue", "0".to_owned(), to_ms(*rest).max(1).to_string(), String::new())
+        }
         Disposition::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
         Disposition::Unstart => ("unstart", "0".to_owned(), String::new(), String::new()),
     })

@@ -31,10 +31,9 @@ macro_rules! fragments {
 fragments! {
     around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter
     events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply flow_step
-    gone grace held hooks interval known largest lock may named new_jobs nodes now object page parked place plain renew
-    replay
-    reported_outcomes resolve schedules shrink_first since spare states stored_outcomes terminal tick_jobs ticks
-    tombstones totals types unique unlock wake
+    full gone grace held hooks interval known largest limits lock may named new_jobs nodes now object page parked
+    place plain renew replay reported_outcomes resolve rest schedules shrink_first since slots spare states
+    stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.

@@ -92,6 +92,7 @@ pub(super) struct Handling {
     pub(super) fatal: bool,
     pub(super) retry_after: Option<Duration>,
     pub(super) snooze: Option<Duration>,
+    pub(super) rest: Option<Duration>,
 }
 
 /// An error with its handling. As a cause in a chain it shows the handling.
@@ -104,13 +105,14 @@ pub(super) struct Handled {
 
 impl fmt::Display for Handled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Handling { code, refused_code, fatal, retry_after, snooze } = &self.handling;
+        let Handling { code, refused_code, fatal, retry_after, snooze, rest } = &self.handling;
         let parts = [
             code.as_ref().map(|code| format!("code {code}")),
             refused_code.as_ref().map(|code| format!("code {code:?} is reserved or malformed")),
             fatal.then(|| "fatal".to_owned()),
             retry_after.map(|delay| format!("retry after {delay:?}")),
             snooze.map(|delay| format!("snooze for {delay:?}")),
+            rest.map(|time| format!("no start for {time:?}")),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }

@@ -48,6 +48,12 @@ pub struct MissingState {
     pub(crate) type_name: &'static str,
 }
 
+/// The shortest time that a task rests: a job that comes back at once would ask the other service in a loop.
+const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// The longest time that a task rests.
+const LONGEST_REST: Duration = Duration::from_secs(86_400);
+
 /// The handling of the outermost error that has one.
 fn handling_of(source: &Cause) -> Handling {
     #[cfg(feature = "anyhow")]
@@ -142,6 +148,36 @@ impl JobError {
     #[must_use]
     pub fn snooze_delay(&self) -> Option<Duration> {
         self.0.handling.snooze
+    }
+
+    /// Lets the whole task rest: for this time no worker starts a job of it. The job itself returns to the front of its queue, with no
+    /// failure and no snooze counted. For a service that answers 429: one answer stops all workers.
+    ///
+    /// Jobs that run already go on, and so do those that another worker has claimed ahead; with `max_running` or a rate there are none. Of
+    /// several rests the one that ends last counts. In a hook it is a failure of the hook, which runs again after this time. A job that is
+    /// rate limited each time never ends: count its runs, and fail. The time is at least 100 ms, and at most 24 h.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use heartline::{Context, JobError};
+    /// async fn deliver(ctx: Context, url: String) -> Result<(), JobError> {
+    ///     # async fn post(url: &str) -> (u16, u64) { (429, 30) }
+    ///     match post(&url).await {
+    ///         (429, after) => Err(JobError::rate_limited(Duration::from_secs(after))),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn rate_limited(rest: Duration) -> JobError {
+        JobError::new("rate limited")
+            .with(|handling| Handling { rest: Some(rest.clamp(LEAST_REST, LONGEST_REST)), ..handling })
+    }
+
+    /// The time of [`JobError::rate_limited`], if that made this error. Code, `fatal` and the delays then have no effect.
+    #[must_use]
+    pub fn rest(&self) -> Option<Duration> {
+        self.0.handling.rest
     }
 
     /// The failure code. Defaults to `handler_error`.

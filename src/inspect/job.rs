@@ -8,10 +8,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Inspector;
+use super::limits::LimitReached;
 use super::page::{holder, priority_of, score};
 use crate::backend::jobs::{self, Inspected};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::note::{self, Stored};
+use crate::backend::overview;
 use crate::backend::timeouts::response_time;
 use crate::backend::values;
 use crate::error::Error;
@@ -24,7 +26,7 @@ use crate::limits::LARGE;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::stall::recovery::Recovery;
-use crate::unix_time::{as_ms_where_known, at_ms, ms_since_1970_where_known};
+use crate::unix_time::{as_ms_where_known, at_ms, ms_of, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// A job at the time of the call.
@@ -57,6 +59,8 @@ pub struct JobReport {
     /// When it ended.
     #[serde(rename = "ended_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub ended_at: Option<SystemTime>,
+    /// The limit of its task that keeps it waiting, if one does.
+    pub limit: Option<LimitReached>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
     /// The fence under which it is held.
@@ -139,6 +143,11 @@ impl Inspector {
         let found = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
         let Some(found) = found else { return Ok(None) };
         let mut report = report(task, id, found);
+        if report.state == JobState::Waiting {
+            // A job can be read even if its task cannot. The rest of a task is compared with the clock of this process.
+            let full = self.look(async |conn| overview::full(conn, &keys).await).await.ok().flatten();
+            report.limit = full.and_then(|full| LimitReached::of(&full, ms_of(SystemTime::now())));
+        }
         let is_wanted = |bytes: usize| match values {
             JobValues::None => false,
             JobValues::Small => bytes <= LARGE,
@@ -215,6 +224,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         due_at: score(&stamp).filter(|_| state == JobState::Delayed || is_finalizing),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
         ended_at: score(&stamp).filter(|_| state.is_terminal()),
+        limit: None,
         worker,
         fence,
         is_silent: found.is_candidate && fence.is_some(),

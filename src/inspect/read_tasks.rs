@@ -8,6 +8,7 @@ use futures_util::future::try_join;
 
 use super::Inspector;
 use super::audit_report::Inconsistency;
+use super::limits::LimitReached;
 use super::tasks::{
     EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskReport, foreign_key, in_state_since,
 };
@@ -27,9 +28,10 @@ const TOGETHER: usize = 20;
 const HOOKS_CALM: Duration = Duration::from_secs(900);
 
 /// The options that a worker declares in `meta`.
-const OPTIONS: [&str; 23] = [
+const OPTIONS: [&str; 24] = [
     "concurrency",
     "prefetch",
+    "limits",
     "partitions",
     "attempts",
     "timeoutMs",
@@ -320,5 +322,11 @@ fn part_report(seen: &Overview, part: u32) -> PartitionReport {
         next_waiting_age: waits_since(seen).map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since))),
         // A fence is a time in us.
         last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),
+        limit: limit_of(seen),
     }
+}
+
+/// The limit that keeps the jobs of a partition waiting.
+fn limit_of(seen: &Overview) -> Option<LimitReached> {
+    LimitReached::of(seen.text("full")?, seen.now_ms)
 }

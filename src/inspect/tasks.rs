@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::audit_report::Inconsistency;
+use super::limits::LimitReached;
 use crate::error::ServerErrorKind;
 use crate::escape::Escaped;
 use crate::job::id::JobId;
@@ -192,6 +193,8 @@ pub struct PartitionReport {
     /// When a job of it was last claimed.
     #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_claimed_at: Option<SystemTime>,
+    /// The limit of the task that keeps its jobs waiting, if one does.
+    pub limit: Option<LimitReached>,
 }
 
 /// The throughput of a task.

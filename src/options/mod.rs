@@ -7,6 +7,7 @@ mod builder;
 pub(crate) mod modes;
 pub(crate) mod overrides;
 mod phases;
+pub(crate) mod rate;
 pub(crate) mod resolved;
 pub(crate) mod retention;
 pub(crate) mod retry;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::modes::{Durability, EventMode, Priority};
 use super::overrides::Overrides;
 use super::phases::PhaseWaits;
+use super::rate::Limits;
 use super::retention::ResolvedRetention;
 use super::retry::RetryPolicy;
 use super::stall::{Heartbeat, OnCrash, OnLockRisk};
@@ -28,6 +29,8 @@ pub(crate) struct Resolved {
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
     pub(crate) prefetch: Prefetch,
+    /// Over all workers.
+    pub(crate) limits: Limits,
     pub(crate) priority: Priority,
     pub(crate) shutdown_grace: Duration,
     pub(crate) cancel_grace: Duration,
@@ -92,13 +95,14 @@ impl Resolved {
         (!left.is_zero()).then(|| pause(before).min(left))
     }
 
-    /// The options of one of `count` partitions. `prefetch` and the counts of retention are divided; partitions share the
-    /// concurrency.
+    /// The options of one of `count` partitions. `prefetch`, the limits and the counts of retention are divided; partitions
+    /// share the concurrency.
     pub(crate) fn of_partition(mut self, count: u32) -> Resolved {
         let count = count.max(1);
         if let Prefetch::Fixed(jobs) = &mut self.prefetch {
             *jobs = jobs.div_ceil(count as usize);
         }
+        self.limits = self.limits.of_partition(count);
         for limit in [&mut self.retention.completed, &mut self.retention.failed, &mut self.retention.cancelled] {
             limit.max_count = limit.max_count.map(|most| most.div_ceil(u64::from(count)));
         }

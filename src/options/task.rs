@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::builder::options;
 use super::modes::{Durability, EventMode, Priority};
+use super::rate::{Limits, Rate};
 use super::resolved::{Prefetch, Resolved};
 use super::retention::Retention;
 use super::retry::RetryPolicy;
@@ -55,6 +56,23 @@ options! {
     /// claim. 0: a job is claimed only if it runs at once. At most 100, or 10 times the concurrency if that is more. Defaults to
     /// the worker's own choice.
     pub fn prefetch(mut self, jobs: usize);
+
+    /// How many jobs of the task run at a time, over all workers.
+    ///
+    /// The slot of a job is its lock: it is free again when the outcome is recorded, or when the stall detector takes the job from a dead
+    /// worker. So no crash leaks a slot. A job that was retried, snoozed or delayed waits without a slot, and hooks need none. With this
+    /// limit no job is claimed ahead, so `prefetch` must not be more than 0. The jobs held when a limit is declared count at once; if
+    /// they are more, no further one starts until enough have ended.
+    ///
+    /// Partitions share the limit in equal parts, rounded down, so it must not be less than their number. 1 to 1,000,000. Defaults to no
+    /// limit. See [limits](crate::guide::limits).
+    pub fn max_running(mut self, jobs: u32);
+
+    /// How many jobs of the task may start within a window, over all workers. A job that must wait holds no slot and uses no attempt.
+    ///
+    /// With a rate no job is claimed ahead, so `prefetch` must not be more than 0. Partitions share the starts in equal parts, rounded
+    /// down, so there must not be fewer than partitions. Defaults to no rate. See [limits](crate::guide::limits).
+    pub fn rate(mut self, rate: Rate);
 
     /// How many partitions the jobs of the task are spread over, by their ids. Each partition is a table of its own, on another node of a
     /// cluster, so that several nodes share the load of the task.
@@ -130,6 +148,10 @@ impl TaskOptions {
         faults.concurrency(concurrency);
         let prefetch = own.prefetch.map_or(Prefetch::Adaptive, Prefetch::Fixed);
         faults.prefetch(prefetch.kept(), concurrency);
+        let limits = Limits { max_running: own.max_running, rate: own.rate };
+        limits.check(self.prefetch.unwrap_or(0), self.partitions, &mut faults);
+        // A job that is claimed ahead would take the slot of another.
+        let prefetch = if limits.any() { Prefetch::Fixed(0) } else { prefetch };
         if let Some(count) = self.partitions {
             faults.partitions(count);
         }
@@ -161,6 +183,7 @@ impl TaskOptions {
             timeout: own.timeout,
             concurrency,
             prefetch,
+            limits,
             priority: own.priority.unwrap_or_default(),
             shutdown_grace,
             cancel_grace,
@@ -282,6 +305,22 @@ mod tests {
         let app = TaskOptions::new().concurrency(0);
         assert!(TaskOptions::new().resolve(&app).is_err());
         assert!(TaskOptions::new().concurrency(1).resolve(&app).is_ok());
+    }
+
+    #[test]
+    fn a_limit_rules_out_a_prefetch() {
+        let limited = || TaskOptions::new().max_running(2);
+        let app = TaskOptions::new().prefetch(5);
+        assert_eq!(limited().resolve(&app).unwrap().prefetch, Prefetch::Fixed(0), "a default of the app gives way");
+        assert_eq!(limited().prefetch(0).resolve(&app).unwrap().prefetch, Prefetch::Fixed(0));
+        let faults = limited().prefetch(1).resolve(&app).unwrap_err();
+        assert_eq!(faults.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["prefetch"]);
+        let both = limited().rate(Rate::new(7, seconds(60))).resolve(&app).unwrap();
+        assert_eq!(
+            (both.limits.to_string(), both.of_partition(2).limits.to_string()),
+            ("2 7 60000000".into(), "1 3 60000000".into())
+        );
+        assert_eq!(crate_defaults().limits.to_string(), "");
     }
 
     #[test]

@@ -130,6 +130,8 @@ pub enum RunOutcome {
     Retrying,
     /// The handler postponed the job.
     Snoozed,
+    /// The handler was told to slow down. The job returned to the front of its queue, and its task rests.
+    RateLimited,
     /// The handler cannot decode the payload; the job is postponed.
     Undecodable,
     /// The run did not end by itself: the worker stops, or the job was lost or cancelled. Or the job is requeued, since
@@ -142,6 +144,7 @@ names!(RunOutcome, "outcome of a run", {
     Failed = "failed",
     Retrying = "retrying",
     Snoozed = "snoozed",
+    RateLimited = "rate_limited",
     Undecodable = "undecodable",
     Interrupted = "interrupted",
 });
@@ -173,6 +176,7 @@ impl<'a> Observed<'a> {
             Disposition::Failed { error, .. } => (RunOutcome::Failed, Some(error)),
             Disposition::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
             Disposition::Snooze { .. } => (RunOutcome::Snoozed, None),
+            Disposition::RateLimited { .. } => (RunOutcome::RateLimited, None),
             Disposition::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
             // Hooks are not reported here.
             Disposition::Hooked(_)

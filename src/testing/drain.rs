@@ -28,7 +28,7 @@ pub struct Drained {
     pub failed: u64,
     /// Runs that failed and were retried.
     pub retried: u64,
-    /// Runs that snoozed their job, or could not read its payload.
+    /// Runs that snoozed their job, were rate limited, or could not read its payload.
     pub put_off: u64,
     /// Jobs that were delayed again after they had been brought forward, and are still delayed.
     pub left: Vec<JobId>,
@@ -44,7 +44,7 @@ impl Observer for Counts {
             RunOutcome::Completed => drained.completed += 1,
             RunOutcome::Failed => drained.failed += 1,
             RunOutcome::Retrying => drained.retried += 1,
-            RunOutcome::Snoozed | RunOutcome::Undecodable => drained.put_off += 1,
+            RunOutcome::Snoozed | RunOutcome::RateLimited | RunOutcome::Undecodable => drained.put_off += 1,
             RunOutcome::Interrupted => {}
         }
     }
@@ -57,6 +57,9 @@ impl Worker {
     /// Delayed jobs and retries are brought forward each time. A job that is snoozed, or whose payload cannot be decoded, is brought
     /// forward once. It is brought forward again when another job has ended, since it may have waited for that job. So a job that is
     /// snoozed every time does not block the test. [`Drained::left`] lists it.
+    ///
+    /// A rate, and the rest after [`JobError::rate_limited`](crate::JobError::rate_limited), count as over; `max_running` holds. A
+    /// handler that is rate limited every time does block the test.
     ///
     /// # Errors
     /// As [`Worker::run_until`], and errors of the calls that check the tasks.
@@ -114,6 +117,9 @@ async fn until_nothing_waits(
             let counted = store.call(async |conn| overview::counts(conn, keys).await).await?;
             let [waiting, delayed, claimed, running, finalizing, ..] = counted.jobs;
             busy |= waiting + claimed + running + finalizing > 0;
+            if waiting > 0 {
+                store.call(async |conn| drain::end_rest(conn, keys).await).await?;
+            }
             if finalizing > 0 {
                 store.call(async |conn| drain::bring_hooks_forward(conn, keys).await).await?;
             }

@@ -210,7 +210,11 @@ impl Worker {
         {
             return Err(other_number(&task.name, wanted, has));
         }
-        self.store.tables(&task.name).learn(has.or(wanted).unwrap_or(1));
+        let partitions = has.or(wanted).unwrap_or(1);
+        if let Some(fault) = task.options.limits.too_small(partitions) {
+            return Err(Error::Config(fault.into()));
+        }
+        self.store.tables(&task.name).learn(partitions);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Proxy, Warnings, eventually};
+use crate::support::{PATIENCE, Proxy, Warnings, eventually, is_thorough};
 use heartline::{
     App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, Outcome, StallAction, StallOptions,
     StallReason, TaskRef, WorkerIdentity, WorkerState,
@@ -47,12 +47,16 @@ fn a_worker_process_for_the_other_tests() {
         let stall = StallOptions::new().interval(interval);
         let (slots, name) = what.split_once('@').unwrap_or((what, ""));
         let (slots, has_hook) = slots.strip_suffix('h').map_or((slots, false), |slots| (slots, true));
+        let (slots, most) = slots.split_once('#').map_or((slots, None), |(slots, most)| (slots, Some(most)));
         let (slots, ahead) = slots.split_once('+').unwrap_or((slots, "0"));
         let options = match ahead {
             "adaptive" => adaptive().stall(stall),
             ahead => fast().stall(stall.max_count(1000)).prefetch(ahead.parse().unwrap()),
         };
-        let options = options.concurrency(slots.parse().unwrap());
+        let mut options = options.concurrency(slots.parse().unwrap());
+        if let Some(most) = most {
+            options = options.max_running(most.parse().unwrap());
+        }
         let hook_log = log.clone();
         let task = app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
         if has_hook {
@@ -691,6 +695,33 @@ async fn killed_workers_that_claim_ahead_lose_nothing() {
     assert_eq!((ended.len(), ended.iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
     assert!(events.words("stalled").iter().any(|word| word == "requeued"), "the kills met nothing that was claimed");
     assert_eq!(test.dump("claimed").await, None);
+}
+
+#[tokio::test]
+async fn a_limit_of_running_jobs_holds_over_kills_and_leaks_no_slot() {
+    const JOBS: usize = 300;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let worker = || Process::spawn(&test, &test.redis().url(), "5#2", 1000);
+    let mut workers: Vec<Process> = (0..3).map(|_| worker()).collect();
+    eventually("it is declared", PATIENCE, async || test.column("meta", "limits").await.is_some()).await;
+    let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "short".to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    let kills = if is_thorough() { 200 } else { 8 };
+    for round in 1..=kills {
+        let enough = (JOBS * round / (kills + 1)) as u64;
+        eventually("jobs continue", PATIENCE, async || {
+            let counts = task.counts().await.unwrap();
+            assert!(counts.held_total() <= 2, "{counts:?}");
+            counts.completed >= enough
+        })
+        .await;
+        workers.remove(0).kill();
+        workers.push(worker());
+    }
+    eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
+    assert_eq!(task.counts().await.unwrap().failed, 0);
+    assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills hit no running job");
 }
 
 /// With the default of one stall: the others were claimed ahead, or began early, when the worker died.

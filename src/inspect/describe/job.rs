@@ -45,6 +45,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("priority", Some(job.priority.to_string())),
         ("dispatched", time(job.dispatched_at)),
         ("waiting since", time(job.enqueued_at)),
+        ("waits because", super::task::limit(job.limit, now)),
         ("expires", time(job.expires_at)),
         ("due", time(job.due_at)),
         ("started", time(job.started_at)),

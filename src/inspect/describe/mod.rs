@@ -10,6 +10,6 @@ mod workflow;
 pub use job::{CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again};
 #[cfg(feature = "schedules")]
 pub use schedule::{NextTick, next_ticks};
-pub use task::{heard, is_overdue, is_task_name, live_workers, options};
+pub use task::{heard, is_overdue, is_task_name, live_workers, options, task_limit};
 pub use worker::{Beat, beats, is_watch_broken, proof, watch_word, watches, worker_facts, worker_state};
 pub use workflow::{advice, paused};

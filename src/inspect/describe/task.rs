@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::super::limits::{self, LimitReached};
 use super::super::tasks::{PartitionReport, TaskReport};
-use super::super::text::{shown, span};
+use super::super::text::{exact, shown, span};
 use crate::options::validate::task_name;
 
 /// Whether by now every live worker should have sent a heartbeat since the last snapshot.
@@ -20,6 +21,24 @@ pub fn heard(part: &PartitionReport, now: SystemTime) -> String {
     }
     let rest = if part.heard_by().is_some_and(|by| now <= by) { "not due yet" } else { "silent" };
     format!("{} with a heartbeat since the snapshot, {} {rest}", part.heard, part.candidates)
+}
+
+/// Why jobs of a task wait although a worker is idle, if a limit is the reason.
+#[must_use]
+pub fn limit(limit: Option<LimitReached>, now: SystemTime) -> Option<String> {
+    Some(match limit? {
+        LimitReached::MaxRunning => "as many jobs run as max_running allows".to_owned(),
+        LimitReached::Resting { until } => format!("the task rests until {}", exact(until, now)),
+    })
+}
+
+/// The limit that keeps jobs of a task waiting, in words.
+#[must_use]
+pub fn task_limit(task: &TaskReport) -> Option<String> {
+    let reached: Vec<&PartitionReport> = task.parts.iter().filter(|part| part.limit.is_some()).collect();
+    let words = limit(reached.first()?.limit, task.as_of)?;
+    let parts = task.parts.len();
+    Some(if parts > 1 { format!("{words} ({} of {parts} partitions)", reached.len()) } else { words })
 }
 
 /// How many live workers a task has, followed by `?` if there may be others.
@@ -56,9 +75,13 @@ pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
         });
         waits.collect::<Vec<_>>().join("; ")
     });
+    let limits = option("limits").and_then(|limits| limits::words(limits, task.parts.len() as u64));
+    let (max_running, rate) = limits.unwrap_or_default();
     let facts = [
         ("concurrency", text("concurrency")),
         ("prefetch", text("prefetch").filter(|count| count != "0")),
+        ("max running", max_running),
+        ("rate", rate),
         ("attempts", text("attempts")),
         ("timeout", time("timeoutMs")),
         ("max stalls", text("maxCount")),

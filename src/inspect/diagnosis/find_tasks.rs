@@ -127,7 +127,7 @@ fn not_claimed(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis>
     }
     let is_stuck = |part: &&PartitionReport| {
         let is_idle = part.last_claimed_at.is_none_or(|at| ago(task, at) >= LONG_WAIT);
-        part.next_waiting_age.is_some_and(|age| age >= LONG_WAIT) && is_idle
+        part.limit.is_none() && part.next_waiting_age.is_some_and(|age| age >= LONG_WAIT) && is_idle
     };
     let stuck: Vec<&PartitionReport> = task.parts.iter().filter(is_stuck).collect();
     let first = stuck.iter().max_by_key(|part| part.next_waiting_age)?;

@@ -195,7 +195,9 @@ impl Driver {
                 let (task, times) = (&self.task.name, recovery.requeued_count);
                 tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead repeatedly and never began");
             }
-            if stopping || too_late || self.owed > 0 && job.begins {
+            // A claim that was under way when a handler was told to slow down.
+            let rests = self.rate_limited > 0 && job.outcome.is_none();
+            if stopping || too_late || rests || self.owed > 0 && job.begins {
                 held.set(Flags::FINISHED);
                 self.give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
@@ -231,11 +233,10 @@ impl Driver {
         }
         if self.is_full() && self.ahead.time_left().is_some_and(|left| left.is_zero()) {
             // Running jobs take longer than estimated.
-            self.most_ahead = 0;
             if self.task.options.prefetch == Prefetch::Adaptive {
-                let waiting = self.ahead.waiting();
-                self.hand_back(|held| waiting.contains(&held.fence));
+                self.hand_back_ahead();
             } else {
+                self.most_ahead = 0;
                 self.pending.extend(self.ahead.unstart());
             }
         }
@@ -275,6 +276,13 @@ impl Driver {
             task.outbox.push(report);
             task.poke.notify_one();
         });
+    }
+
+    /// Requeues all jobs that do not run yet.
+    pub(super) fn hand_back_ahead(&mut self) {
+        self.most_ahead = 0;
+        let waiting = self.ahead.waiting();
+        self.hand_back(|held| waiting.contains(&held.fence));
     }
 
     /// Requeues matching jobs that do not run yet.

@@ -94,6 +94,8 @@ pub(super) struct Driver {
     /// Whether runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
+    /// How many outcomes of handlers that were told to slow down are not recorded yet.
+    rate_limited: usize,
     /// When the last answer came.
     heard_at: Moment,
     stop: Option<Stop>,
@@ -150,6 +152,7 @@ impl Driver {
             owed: 0,
             started: false,
             look_at: clock::now(),
+            rate_limited: 0,
             heard_at: clock::now(),
             stop: None,
             closed: false,
@@ -384,6 +387,9 @@ impl Driver {
             self.owed += slots - self.slots().take(slots);
         }
         self.task.outbox.answered(sequence);
+        // A driver that was started again may report outcomes of the one before.
+        let rate_limited = reports.iter().filter(|report| report.is_rate_limited()).count();
+        self.rate_limited = self.rate_limited.saturating_sub(rate_limited);
         self.heard_at = clock::now();
         let is_late = |report: &&Report| settled.lost.contains(&report.fence) && report.outcome.ends_the_hold();
         for Report { id, fence, .. } in reports.iter().filter(is_late) {

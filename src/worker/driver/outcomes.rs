@@ -34,6 +34,10 @@ impl Driver {
             } else if report.bytes() > LARGE {
                 self.large.push_back(report);
             } else {
+                if report.is_rate_limited() {
+                    self.rate_limited += 1;
+                    self.hand_back_ahead();
+                }
                 self.pending.push(report);
             }
         }
@@ -43,7 +47,8 @@ impl Driver {
     /// The reports of the next call. Requeues are sent youngest first: each call puts its jobs in front of those requeued before,
     /// so that in the end the oldest is first.
     pub(super) fn next_reports(&mut self) -> Vec<Report> {
-        if self.stop.is_none() && !self.pending.iter().any(|report| matches!(report.outcome, Disposition::Requeue)) {
+        let is_requeued = |report: &Report| matches!(report.outcome, Disposition::Requeue) || report.is_rate_limited();
+        if self.stop.is_none() && !self.pending.iter().any(is_requeued) {
             let count = self.fitting(self.pending.iter());
             return self.pending.drain(..count).collect();
         }

@@ -44,6 +44,9 @@ pub(super) fn outcome(
                 let snoozes = Snoozes { snoozed: snoozes.snoozed.saturating_add(1), ..snoozes };
                 return Disposition::Snooze { snoozes, delay };
             }
+            if let Some(rest) = e.rest() {
+                return Disposition::RateLimited { rest };
+            }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(message))) => {
@@ -102,6 +105,9 @@ pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options
                 "the handler cannot decode the payload; the job is postponed");
         }
         Disposition::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
+        Disposition::RateLimited { rest } => {
+            tracing::info!(task, %job_id, ?rest, "the handler is rate limited; no job of the task starts meanwhile");
+        }
         Disposition::Completed(_)
         | Disposition::Hooked(_)
         | Disposition::HookRetry { .. }

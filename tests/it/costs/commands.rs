@@ -128,14 +128,14 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
 /// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead, began early or has a
 /// stored outcome (HLEN 3); out of `active`, `locks`, `cancelling`, `claimed`, `early` (SREM, HDEL 4); priorities (EXISTS), LPUSH,
-/// since when they wait and how they were recovered (HSET 2), the wake-up (ZADD); two streams, each counted (HINCRBY
+/// since when they wait and how they were recovered (HSET 2), the wake-up (ZADD), whether a limit was reached (HGET); two streams, each counted (HINCRBY
 /// 2, XADD 2). Each job: its payload (HEXISTS) and its count (HINCRBY).
 // How many runs broke off, and when (HINCRBY, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 4, hexists {n}, hincrby {}, hlen 19, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 4, hexists {n}, hget 1, hincrby {}, hlen 19, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1, zcard 3",
-        54 + 2 * n,
+        55 + 2 * n,
         3 + n
     )
 }

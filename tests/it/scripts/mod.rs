@@ -46,6 +46,7 @@ mod history;
 mod hooks;
 mod inspect;
 mod jobs;
+mod limits;
 mod look;
 mod maxmemory;
 mod mend;

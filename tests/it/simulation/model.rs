@@ -242,6 +242,8 @@ pub struct Model {
     tombstones: BTreeMap<String, usize>,
     /// No job is claimed.
     pub paused: bool,
+    /// How many jobs may be held, besides those whose hook runs.
+    pub max_running: Option<usize>,
     /// The task has a hook.
     pub hook: bool,
     /// What silent jobs wait for, by the options in force.
@@ -278,6 +280,7 @@ impl Model {
             lists: Default::default(),
             tombstones: BTreeMap::new(),
             paused: false,
+            max_running: None,
             hook: false,
             grace: PLAIN,
             parked: BTreeMap::new(),
@@ -353,7 +356,14 @@ impl Model {
             }
         }
         let hooks = self.finalize(&others, &cancelled, want, finalizing);
-        let claimed = self.take_heads(jobs.saturating_sub(hooks.len()));
+        let (mut begin, with_slot) =
+            (want.begin.saturating_sub(hooks.len()), want.with_slot.saturating_sub(hooks.len()));
+        let mut jobs = jobs.saturating_sub(hooks.len());
+        if let Some(most) = self.max_running {
+            begin = begin.min(with_slot);
+            jobs = jobs.min(with_slot).min(most.saturating_sub(self.running()));
+        }
+        let claimed = self.take_heads(jobs);
         for report in others.iter().filter(|report| report.said == Said::Unstart) {
             (self.job(&report.id).claimed, self.job(&report.id).early) = (true, false);
             self.events.push(format!("claimed {}", report.id));
@@ -363,7 +373,6 @@ impl Model {
             self.record_ends(&others, &cancelled);
         }
         let mut begun = self.record_others(&others);
-        let (begin, with_slot) = (want.begin.saturating_sub(hooks.len()), want.with_slot.saturating_sub(hooks.len()));
         let strict = |id: &String| !self.jobs[id].may_begin_early();
         let begin = if self.crash.on == "recover" { begin } else { begin.min(with_slot) };
         let begin = begin.min(claimed.len());
@@ -393,6 +402,11 @@ impl Model {
         };
         self.calls.insert(worker.to_owned(), (number, settled.clone()));
         settled
+    }
+
+    /// How many jobs are held, besides those whose hook runs.
+    pub fn running(&self) -> usize {
+        self.active.union(&self.candidates).filter(|id| self.jobs[*id].outcome.is_none()).count()
     }
 
     /// Due delayed jobs move to their lists.

@@ -143,6 +143,12 @@ impl Task {
         let () = self.conn.hdel(format!("{}meta", self.prefix), "declaredAt").unwrap();
     }
 
+    /// Whether producers are told that no slot is free.
+    pub fn is_full(&mut self) -> bool {
+        let full: Option<String> = self.conn.hget(format!("{}meta", self.prefix), "full").unwrap();
+        full.as_deref() == Some("running")
+    }
+
     /// The jobs whose hook waits, in their order.
     pub fn finalizing(&mut self) -> Vec<String> {
         self.conn.zrange(format!("{}finalizing", self.prefix), 0, -1).unwrap()

@@ -146,7 +146,9 @@ impl World {
         }
         let (mut rng, mut task) = (Rng::with_seed(seed), Task::new());
         let graces = some_graces(&mut rng);
-        let model = Model::new(keep, crash, task.now_ms());
+        let mut model = Model::new(keep, crash, task.now_ms());
+        model.max_running = (seed % 4 == 1).then_some(if seed % 8 == 1 { 3 } else { 2 });
+        options.extend(["limits".to_owned(), model.max_running.map_or(String::new(), |most| format!("{most} 0 0"))]);
         let mut world = World {
             rng,
             now: 10_000,
@@ -525,6 +527,12 @@ impl World {
         self.ledger.look(&events, &view);
         self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
         assert_eq!(view, self.model.view());
+        if self.task.is_full() {
+            assert!(
+                self.model.max_running.is_some_and(|most| self.model.running() >= most),
+                "a slot is free: {view:?}"
+            );
+        }
         assert_eq!(events, std::mem::take(&mut self.model.events));
         for event in events {
             let words: Vec<&str> = event.split(' ').collect();
