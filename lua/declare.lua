@@ -41,9 +41,10 @@ for at = 4, #ARGV, 2 do
     if ARGV[at] == 'grace' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
       redis.call('DEL', parked)
     end
-    -- The next claim finds whether the new limits allow it.
-    local is_told = ARGV[at] == 'limits' and string.find(redis.call('HGET', meta, 'full') or '', 'told', 1, true)
-    if ARGV[at] == 'limits' and not is_told then redis.call('HDEL', meta, 'full') end
+    -- The next claim finds whether the new limits allow it. A rest that a handler asked for stays.
+    if ARGV[at] == 'limits' and not string.find(redis.call('HGET', meta, 'full') or '', ' handler$') then
+      redis.call('HDEL', meta, 'full')
+    end
     fields[#fields + 1], fields[#fields + 2] = ARGV[at], ARGV[at + 1]
     if old then
       local last = #changed

@@ -40,7 +40,7 @@ if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', ou
   return ARGV[4] and { 'visited', 0, 0 } or { 'visited', 0 }
 end
 local opened, budget, tasks = { later = {} }, a_budget(), tasks_of(18, ARGV[4])
-leave_if_full(keys, tasks)
+skip_at_maxmemory(keys, tasks)
 shrink_first('HDEL', cursor)
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)

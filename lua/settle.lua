@@ -60,8 +60,8 @@
 --                         failed runs (failed, retry) or hooks (hook_retry), the new value of snoozes (snooze,
 --                         undecodable), else 0. Detail: failed: code, brief, run time (us); retry: delay (ms), then the
 --                         same; hook_retry: delay, code, brief; hooked: code and brief if it failed for good; snooze,
---                         undecodable: delay; requeue: how long the task rests (ms), if its handler was told to slow
---                         down; else '')
+--                         undecodable: delay; requeue: how long the task rests (ms), if its handler was rate
+--                         limited; else '')
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras (see extras_of in
 --          lib/claim.lua), ms to the next due job ('' without one), how many of the ids begin (the first ones), flags,
 --          then each id that had no payload and was removed}. Fences and ids are words separated by spaces. Taken back

@@ -17,7 +17,7 @@ end
 
 -- At maxmemory the call dispatches nothing, as `dispatch` is refused then: the nodes stay in the outbox. Redis says so
 -- only before the first write of a script.
-local function leave_if_full(keys, tasks)
+local function skip_at_maxmemory(keys, tasks)
   local said = tasks[1] and redis.pcall('ZADD', keys.outbox, 'XX', '0', '') or {}
   if type(said) == 'table' and said.err then
     if not string.find(said.err, 'OOM', 1, true) then error(redis.error_reply(said.err)) end

@@ -37,9 +37,9 @@ local function limit_of(task, out, hooks, places, has_outcomes, now, now_ms)
   local limit = { full = task.full or nil, most = tonumber(most) or 0, rate = tonumber(rate) or 0,
     window = tonumber(window), starts = task.starts or '' }
   limit.rest, limit.length = rest_of(task.full, now_ms)
-  limit.mark = limit.rest and string.match(task.full, ' told$') or ''
+  limit.mark = limit.rest and string.match(task.full, ' handler$') or ''
   if out.rest > 0 and now_ms + out.rest > (limit.rest or 0) then
-    limit.rest, limit.length, limit.mark = now_ms + out.rest, out.rest, ' told'
+    limit.rest, limit.length, limit.mark = now_ms + out.rest, out.rest, ' handler'
   end
   if not (most or limit.full or limit.rest) then return nil end
   if limit.most > 0 then limit.running = count_running(places, out, hooks, has_outcomes) end

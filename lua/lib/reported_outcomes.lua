@@ -16,7 +16,7 @@ end
 -- `at` of ARGV. `count` has the numbers of its parts, and `count.ran` a word per completed job. `early` counts the last
 -- ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a hook;
 -- without `cancelling` none is pending. The jobs in `all` are no longer held. `rest` is for how long the task rests,
--- ms: a handler was told to slow down. It counts even if the job was cancelled or lost.
+-- ms: a handler was rate limited. It counts even if the job was cancelled or lost.
 local function read_outcomes(at, count, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = count.ran, cancelled = {}, reasons = {},
@@ -111,7 +111,7 @@ local function put_off(group, name, column, delayed, enqueued_at, now_ms, fields
   add_words(fields, name, words)
 end
 
--- Returns those of the requeued jobs that broke off: they had begun for certain, and were not told to slow down.
+-- Returns those of the requeued jobs that broke off: they had begun for certain, and were not rate limited.
 -- `early` is given if it holds anything.
 local function begun_among(group, claimed, early)
   if #group == 0 then return {} end

@@ -67,7 +67,7 @@ impl Report {
         Report { id, fence, outcome, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }
 
-    /// Whether its handler was told to slow down.
+    /// Whether its handler was rate limited.
     pub(crate) fn is_rate_limited(&self) -> bool {
         matches!(self.outcome, Disposition::RateLimited { .. })
     }

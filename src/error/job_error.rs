@@ -150,7 +150,7 @@ impl JobError {
         self.0.handling.snooze
     }
 
-    /// Lets the whole task rest: for this time no worker starts a job of it. The job itself returns to the front of its queue, with no
+    /// Lets the whole task rest, or its partition of a task with several: for this time no worker starts a job of it. The job itself returns to the front of its queue, with no
     /// failure and no snooze counted. For a service that answers 429: one answer stops all workers.
     ///
     /// Jobs that run already go on, and so do those that another worker has claimed ahead; with `max_running` or a rate there are none. Of

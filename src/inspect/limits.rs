@@ -56,7 +56,7 @@ mod tests {
         let of = |full| LimitReached::of(full, 1_000);
         let resting = |until_ms| Some(LimitReached::Resting { until: at_ms(until_ms) });
         assert_eq!(
-            (of("running"), of("1500 900"), of("90000 900 told")),
+            (of("running"), of("1500 900"), of("90000 900 handler")),
             (Some(LimitReached::MaxRunning), resting(1_500), resting(1_900))
         );
         assert_eq!((of("1000 900"), of("x 900"), of("")), (None, None, None));

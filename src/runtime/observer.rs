@@ -130,7 +130,7 @@ pub enum RunOutcome {
     Retrying,
     /// The handler postponed the job.
     Snoozed,
-    /// The handler was told to slow down. The job returned to the front of its queue, and its task rests.
+    /// The handler was rate limited. The job returned to the front of its queue, and its task rests.
     RateLimited,
     /// The handler cannot decode the payload; the job is postponed.
     Undecodable,

@@ -195,7 +195,7 @@ impl Driver {
                 let (task, times) = (&self.task.name, recovery.requeued_count);
                 tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead repeatedly and never began");
             }
-            // A claim that was under way when a handler was told to slow down.
+            // A claim that was under way when a handler was rate limited.
             let rests = self.rate_limited > 0 && job.outcome.is_none();
             if stopping || too_late || rests || self.owed > 0 && job.begins {
                 held.set(Flags::FINISHED);

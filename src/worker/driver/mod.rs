@@ -94,7 +94,7 @@ pub(super) struct Driver {
     /// Whether runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
-    /// How many outcomes of handlers that were told to slow down are not recorded yet.
+    /// How many outcomes of handlers that were rate limited are not recorded yet.
     rate_limited: usize,
     /// When the last answer came.
     heard_at: Moment,

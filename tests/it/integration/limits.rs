@@ -164,7 +164,7 @@ async fn no_window_has_more_starts_than_the_rate_allows() {
 /// The jobs that have run, each with its first fence: the time of its claim, us of the server.
 type Seen = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// A handler whose first run of each job `busy` is told to slow down for `rest`.
+/// A handler whose first run of each job `busy` is rate limited for `rest`.
 fn told(app: &App, options: TaskOptions, rest: Duration, seen: &Seen) -> TaskRef<String, u64> {
     let seen = Arc::clone(seen);
     let handler = move |ctx: Context, input: String| {

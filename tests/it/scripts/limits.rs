@@ -1,6 +1,6 @@
 //! Limits of a whole task (`lua/lib/limits.lua`): what a claim takes, and who wakes a worker for what is left.
 
-use crate::scripts::call::{Task, assert_keys};
+use crate::scripts::call::{Args, Task, assert_keys, timeless};
 use crate::support::{plain_args, settle_args};
 
 /// Both ways to settle: as a worker calls first, and with the whole script.
@@ -12,14 +12,7 @@ const TWO: &str = "meta ask=1000, interval=1000, largest=1024, keepCompleted=1, 
 
 /// Settles, and returns the claimed ids.
 async fn settle(task: &mut Task, script: &str, short: &str) -> String {
-    let args: Vec<String> = short.split('\'').enumerate().fold(Vec::new(), |mut words, (at, part)| {
-        match at % 2 {
-            0 => words.extend(part.split_whitespace().map(str::to_owned)),
-            _ => words.push(part.to_owned()),
-        }
-        words
-    });
-    let args = settle_args(&args);
+    let args = settle_args(&short.words());
     if script == "settle_plain" {
         let said = task.ok(script, &plain_args(&args).unwrap()).await;
         let claimed = said.strip_prefix("[settled ").unwrap_or_else(|| panic!("{said}"));
@@ -58,8 +51,7 @@ async fn both_ways_to_settle_leave_the_same() {
             other.write(rows).await;
             let ids = settle(&mut one, "settle_plain", call).await;
             assert_eq!(settle(&mut other, "settle", call).await, ids, "{rows} {call}");
-            let left = [one.exact().await, other.exact().await]
-                .map(|keys| crate::scripts::call::timeless(&format!("{keys:#?}")));
+            let left = [one.exact().await, other.exact().await].map(|keys| timeless(&format!("{keys:#?}")));
             assert_eq!(left[0], left[1].replace(&other.prefix, &one.prefix), "{rows} {call}");
         }
     }
@@ -148,8 +140,9 @@ async fn other_limits_end_what_the_old_ones_said() {
     task.ok("declare", &declare("3 0 0")).await;
     assert_keys!(task, "meta.limits=3 0 0");
     assert_eq!(task.seen("meta.full=").await, "no meta.full");
-    // What a handler was told is no limit of the options.
-    for (full, limits, stays) in [("9000000000000 1000", "4 0 0", false), ("9000000000000 1000 told", "5 0 0", true)] {
+    // The rest that a handler asked for is no limit of the options.
+    for (full, limits, stays) in [("9000000000000 1000", "4 0 0", false), ("9000000000000 1000 handler", "5 0 0", true)]
+    {
         task.hset("meta", &[("full", full)]).await;
         task.ok("declare", &declare(limits)).await;
         assert_eq!(task.seen("meta.full=").await.starts_with("meta.full=9000"), stays, "{full}");
@@ -208,7 +201,7 @@ async fn a_rest_is_kept_whatever_happens_to_its_job() {
         let mut task = Task::with(TWO).await;
         task.write(&format!("meta limits=; {rows}")).await;
         assert_eq!(settle(&mut task, "settle", "2 w 1000 5 0 0 a 5 requeue 0 60000 -").await, "''", "{rows}");
-        assert!(task.field("meta", "full").await.ends_with(" 60000 told"), "{rows}");
+        assert!(task.field("meta", "full").await.ends_with(" 60000 handler"), "{rows}");
     }
 }
 
@@ -240,7 +233,7 @@ async fn a_handler_that_is_told_to_slow_down_lets_the_whole_task_rest() {
     // Both return to the front, no worker is woken, and neither counts as broken off.
     assert_keys!(task, "wait a z b c d; no wake, locks, attempt, snoozes; meta.brokenOffSinceCompleted=3");
     let full = task.field("meta", "full").await;
-    let until: f64 = full.strip_suffix(" 60000 told").unwrap().parse().unwrap();
+    let until: f64 = full.strip_suffix(" 60000 handler").unwrap().parse().unwrap();
     assert!((before + 60_000.0..=task.now_ms().await + 60_000.0).contains(&until), "{full}");
     // A shorter rest does not end it, nor does a call in between.
     task.write("runs w: y=7").await;
