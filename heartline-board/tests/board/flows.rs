@@ -37,7 +37,7 @@ async fn links_lead_from_the_workflows_to_a_waiting_node() {
     assert!(site.page("/").await.contains("no worker has advanced the workflow nightly"));
     let list = site.page("/flow?workflow=nightly").await;
     let link = "href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"";
-    assert!(list.contains(link) && !list.contains("2.1"), "{list}");
+    assert!(list.contains(link) && !list.contains("/2.1"), "{list}");
     let instance = site.page("/instance?workflow=nightly&id=a%26b%3Dc").await;
     for part in [
         "3 of 3 nodes, 2 open",
