@@ -12,11 +12,12 @@
 -- KEYS[10] claimed    (hash)  id -> fence of a held job that has not begun
 -- KEYS[11] outcome    (hash)  column
 -- KEYS[12] finalizing (zset)  ids whose hook has to run, by due time, ms
+-- KEYS[13] lanes      (zset)  entries of waiting jobs with keys: see lib/lanes.lua
 -- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, paused (0 or 1)}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }
-local reply = { 'counted', unpack(count_jobs(lists, delayed, claimed, locks,
+local reply = { 'counted', unpack(count_jobs(lists, lanes, delayed, claimed, locks,
   { outcome = outcome, finalizing = finalizing }, ended, meta)) }
 reply[10] = redis.call('HEXISTS', meta, 'paused')
 return reply

@@ -36,7 +36,9 @@ local is_lost, now = ARGV[2] ~= '' and not written[2], string.format('%d', now_m
 local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
-  if old ~= ARGV[at + 1] then
+  -- Few tasks have keys, and each further field of `meta` makes the others slower to find.
+  local is_unused = ARGV[at + 1] == '' and not old and (ARGV[at] == 'key' or ARGV[at] == 'perKey')
+  if old ~= ARGV[at + 1] and not is_unused then
     -- Heartbeats remove marks only while `grace` is set.
     if ARGV[at] == 'grace' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
       redis.call('DEL', parked)

@@ -1,6 +1,6 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
--- Uses     now events wake types filled terminal place largest new_jobs rest
+-- Uses     now events wake types filled terminal lanes place largest new_jobs rest
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -18,13 +18,17 @@
 -- KEYS[15] wait:high     (list)    ids
 -- KEYS[16] wait:low      (list)    ids
 -- KEYS[17] delayed       (zset)    ids by due time, ms
+-- KEYS[18] lanes         (zset)    entries of waiting jobs with keys: see lib/lanes.lua
+-- KEYS[19] laneOf        (hash)    id -> key
+-- KEYS[20] turns         (zset)    keys by turn
 -- ARGV[1]  wire          (version of the caller)
 -- ARGV[2]  partitions    (number that the caller assumes)
 -- ARGV[3]  count         (number of jobs, at most 500)
 -- ARGV[4]  pairs         (id and payload of each job; then triples: column, index of the job from 1, value. Columns:
---                         options, maxCount, priority, dispatchedAt, delay (ms), expires (ms from now))
+--                         options, maxCount, priority, dispatchedAt, laneOf (key), delay (ms), expires (ms from now))
 -- Returns  'dispatched' and, after spaces, the index of each job that existed, in any state: it is left as it is
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
+-- Returns  'key' and, after a space, the JSON pointer to the key of each job: the call needs keys; nothing is written
 -- Returns  'partitions' and, after a space, how many the task has: not what the caller assumes; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
@@ -48,11 +52,17 @@ local stored = redis.call('HMGET', payload, unpack(ids))
 local terminal = terminal_of(filled('ZCARD', completed, failed, cancelled), ids)
 -- A plain job needs a payload and an entry in `wait`, nothing else. For others check the types: a key of another type
 -- must refuse the call before the first write.
-local plain, first_due = last == #ARGV and (default or 'normal') == 'normal', nil
+local plain, keyed, first_due = last == #ARGV and (default or 'normal') == 'normal', 0, nil
 if not plain then
   if not options then return 'more' end
+  -- The option `priority` says whether the jobs need keys, so that other tasks need no further field.
+  local priority_word, needs_keys = string.match(default or 'normal', '^(%l+)(.*)$')
+  default, keyed = priority_word, count_triples(last + 1, 'laneOf')
+  local pointer = needs_keys ~= '' and keyed < count and redis.call('HGET', meta, 'key') or ''
+  if pointer ~= '' then return 'key ' .. pointer end
   expect_types({ wait_high, wait, wait_low }, {}, { options, max_count, priority, dispatched_at }, {})
-  if has_triple(last + 1, 'expires') then expect_types({}, {}, { expires_at }, { expires }) end
+  if count_triples(last + 1, 'expires') > 0 then expect_types({}, {}, { expires_at }, { expires }) end
+  if keyed > 0 then expect_types({}, {}, { lane_of }, { lanes, turns }) end
   first_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
 
@@ -75,7 +85,7 @@ if plain then
   redis.call('RPUSH', wait, unpack(fresh))
 else
   local columns = { options = options, maxCount = max_count, priority = priority, dispatchedAt = dispatched_at,
-    expiresAt = expires_at, expires = expires }
+    expiresAt = expires_at, expires = expires, laneOf = lane_of, lanes = lanes, turns = turns, meta = meta }
   local lists = { high = wait_high, normal = wait, low = wait_low }
   waits, soonest = place_jobs(last + 1, ids, is_fresh, default or 'normal', columns, lists, delayed)
 end
@@ -85,8 +95,9 @@ if not wire then
   news = { 'wire', ARGV[1] }
   if ARGV[2] ~= '1' then news[3], news[4] = 'partitions', ARGV[2] end
 end
+if keyed > 0 then news[#news + 1], news[#news + 2] = 'keyed', '1' end
 count_new_jobs(meta, events, facts, fresh, largest, has_nodes, news)
 -- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
 local must_wait = paused or full and (full == 'running' or rest_of(full, now_us() / 1000))
-if not must_wait and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
+if not must_wait and (waits or soonest and (not first_due or soonest < first_due)) then ring_wake(wake) end
 return table.concat(reply, ' ')

@@ -50,6 +50,11 @@
 -- KEYS[49] unique        (hash)    unique key -> its entry
 -- KEYS[50] uniqueOf      (hash)    id -> unique key
 -- KEYS[51] early         (hash)    id -> fence of a held job that began before it had a slot
+-- KEYS[52] lanes         (zset)    entries of waiting jobs with keys
+-- KEYS[53] laneOf        (hash)    id -> key
+-- KEYS[54] turns         (zset)    keys by turn
+-- KEYS[55] laneHeld      (zset)    entries of held jobs with keys
+-- KEYS[56] laneStarts    (hash)    key -> starts of the last window
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -64,4 +69,4 @@ return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, ca
   dispatched_at, snoozes, enqueued_at, recovery, expires_at, expires, tombstones, replies, meta, events, stalls, wake,
   claimed, early, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
   schedules_paused, schedules_ledger, schedules_ticks, schedules_pending, schedules_keepers, schedules_named,
-  schedules_gone, schedules_differ, unique, unique_of) }
+  schedules_gone, schedules_differ, unique, unique_of, lanes, lane_of, turns, lane_held, lane_starts) }

@@ -1,5 +1,5 @@
 -- Reads a page of the jobs in one state, with their small columns. Changes nothing.
--- Uses     states spare page
+-- Uses     states spare lane_id page
 -- KEYS[1]  place        (zset)    delayed, completed, failed or cancelled
 -- KEYS[2]  wait:high    (list)    ids
 -- KEYS[3]  wait         (list)    ids
@@ -22,6 +22,7 @@
 -- KEYS[20] claimed      (hash)    id -> fence of a held job that has not begun
 -- KEYS[21] outcome      (hash)    column
 -- KEYS[22] finalizing   (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[23] lanes        (zset)    entries of waiting jobs with keys: see lib/lanes.lua
 -- ARGV[1]  state        (waiting, claimed, running, finalizing, or that of the place)
 -- ARGV[2]  newest       (1: newest first, or the lists from the back; else oldest first, or in claim order)
 -- ARGV[3]  cursor       (of the page before; '' for the first page)
@@ -41,7 +42,12 @@ local rows = state == 'claimed' and claimed or state == 'finalizing' and outcome
 local stamps, cursors, ids, next_cursor = {}, {}
 if state == 'waiting' then
   local page = newest and waiting_page_from_back or waiting_page
-  ids, cursors, next_cursor = page({ wait_high, wait, wait_low }, cursor, look)
+  if string.sub(cursor, 1, 1) == 'l' then
+    ids, cursors, next_cursor = lanes_page(lanes, newest, cursor, look)
+  else
+    ids, cursors, next_cursor = page({ wait_high, wait, wait_low }, cursor, look)
+    if next_cursor == '' and redis.call('ZCARD', lanes) > 0 then next_cursor = 'l -' end
+  end
 elseif is_held then
   ids, stamps, next_cursor = held_page(rows, cursor, look)
 else

@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now shrink_first events emit dropped wake slots types may terminal columns nodes enter finish since
--- Uses     back_to_wait tombstones count object faults unlock
+-- Uses     now shrink_first events emit dropped wake lanes leave_lanes slots types may terminal columns nodes enter
+-- Uses     finish since back_to_wait tombstones count object faults unlock
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms
@@ -36,6 +36,9 @@
 -- KEYS[33] finalizing   (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[34] outbox       (zset)    ended nodes to report to their workflow, by end time, ms
 -- KEYS[35] early        (hash)    id -> fence of a held job that began before it had a slot
+-- KEYS[36] laneOf        (hash)    id -> key
+-- KEYS[37] turns         (zset)    keys by turn: see lib/lanes.lua
+-- KEYS[38] laneHeld      (zset)    entries of held jobs with keys
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: when the caller began to read the lists)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults separated by spaces; at most 200)
@@ -50,16 +53,16 @@ for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
 end
 
-expect_types(lists, {}, { early, unpack(columns) }, { finalizing, outbox })
+expect_types(lists, {}, { early, lane_of, unpack(columns) }, { finalizing, outbox, turns, lane_held })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, tombstones = tombstones, attempt = attempt, stalled_count = stalled_count,
   enqueued_at = enqueued_at, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
-local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
+local reply, removed, requeued, hooks, freed, _, now_ms = { 'mended' }, {}, {}, {}, {}, now_us()
 must_be_allowed_to_mend(lists, { active, candidates }, { tombstones, meta, locks, cancelling, claimed, early,
-  unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox })
+  lane_of, unpack(columns) }, { delayed, completed, failed, cancelled, finalizing, outbox, turns, lane_held })
 shrink_first('HDEL', cancelling)
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns }
 -- The time of the end is unknown: it must not look like a recent one.
@@ -68,7 +71,7 @@ local held, watched = { locks, cancelling, claimed, early }, { active, candidate
 local mends = {
   no_payload = function(id)
     for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end
-    unlock(held, watched, id)
+    freed[#freed + 1] = unlock(held, watched, id)
     remove_columns(columns, { id })
     removed[#removed + 1] = id
   end,
@@ -76,13 +79,13 @@ local mends = {
     local has_ended = place.completed or place.failed or place.cancelled
     if place.completed then redis.call('ZREM', failed, id) end
     if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
-    if has_ended then unlock(held, watched, id) end
+    if has_ended then freed[#freed + 1] = unlock(held, watched, id) end
     redis.call('ZREM', delayed, id)
     if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
   unplaced = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
   ended_unplaced = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
-  unlocked = function(id) unlock(held, watched, id) end,
+  unlocked = function(id) freed[#freed + 1] = unlock(held, watched, id) end,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,
@@ -112,7 +115,7 @@ for at, id in ipairs(ids) do
 end
 if #requeued > 0 then back_to_wait('LPUSH', lists, priority, requeued, enqueued_at, now_ms) end
 if #hooks > 0 or #requeued > 0 and not paused then ring_wake(wake) end
-free_slots(meta, wake)
+free_slots(keys, freed)
 for _, id in ipairs(hooks) do
   redis.call('ZADD', finalizing, string.format('%d', now_ms), id)
   requeued[#requeued + 1] = id

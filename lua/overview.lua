@@ -1,5 +1,5 @@
 -- Reads a summary of a task. Changes nothing.
--- Uses     now counts states spare
+-- Uses     now counts states spare lanes lane_id
 -- KEYS[1]  wait:high    (list)    ids
 -- KEYS[2]  wait         (list)    ids
 -- KEYS[3]  wait:low     (list)    ids
@@ -19,14 +19,16 @@
 -- KEYS[17] outcome      (hash)    column
 -- KEYS[18] finalizing   (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[19] parked       (hash)    id -> fence, phase and silent since (ms) of a parked job
+-- KEYS[20] lanes        (zset)    entries of waiting jobs with keys: see lib/lanes.lua
+-- KEYS[21] turns        (zset)    keys by turn: see lib/lanes.lua
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
---          heads (per list the id of its first job, '': none, and since when it waits, ms, '': its id shows it), first
---          due time (ms) or '', candidates, active, fields of meta, parked jobs, jobs that failed and jobs that
---          completed in the last 5 minutes, delayed jobs that are due, jobs in all}
+--          heads (per list, and of the key that is next, the id of the first job, '': none, and since when it waits,
+--          ms, '': its id shows it), first due time (ms) or '', candidates, active, fields of meta, parked jobs, jobs
+--          that failed and jobs that completed in the last 5 minutes, delayed jobs that are due, jobs in all}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
-local counts = count_jobs(lists, delayed, claimed, locks, { outcome = outcome, finalizing = finalizing },
+local counts = count_jobs(lists, lanes, delayed, claimed, locks, { outcome = outcome, finalizing = finalizing },
   { completed, failed, cancelled }, meta)
 local has_tombstones, heads = redis.call('HLEN', tombstones) > 0, {}
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
@@ -49,6 +51,13 @@ for _, list in ipairs(lists) do
   local since = first and redis.call('HGET', enqueued_at, first)
   heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
 end
+-- Of the lanes, that of the key that is next.
+local next_key, turn = unpack(redis.call('ZRANGE', turns, 0, 0, 'WITHSCORES'))
+local can_start = turn and tonumber(turn) < RESTING
+local first = can_start and redis.call('ZRANGE', lanes, '[' .. next_key .. '\0', '+', 'BYLEX', 'LIMIT', 0, 1)[1]
+local _, next_id = names_in_lane(first or '\0', true)
+heads[#heads + 1] = next_id
+heads[#heads + 1] = first and redis.call('HGET', dispatched_at, next_id) or ''
 local now = math.floor(now_us() / 1000)
 local lately = string.format('%d', now - 300000)
 return { 'seen', string.format('%d', now), counts, heads,

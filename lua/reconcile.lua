@@ -1,8 +1,9 @@
 -- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
--- Uses     now failing events emit dropped wake slots types filled terminal columns nodes enter finish end_event
--- Uses     failure since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
+-- Uses     now failing events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
+-- Uses     finish end_event failure since back_to_wait count crashed object backoff stored_outcomes grace parked may
+-- Uses     fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -38,6 +39,9 @@
 -- KEYS[33] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[34] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- KEYS[35] early         (hash)    id -> fence of a held job that began before it had a slot
+-- KEYS[36] laneOf        (hash)    id -> key
+-- KEYS[37] turns         (zset)    keys by turn: see lib/lanes.lua
+-- KEYS[38] laneHeld      (zset)    entries of held jobs with keys
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual; replaced: another worker took its name, and no stall is counted)
 -- ARGV[3]  by            (who says so; '' if no person)

@@ -28,6 +28,7 @@
 -- KEYS[26] progress      (hash)    column
 -- KEYS[27] outcome       (hash)    column
 -- KEYS[28] finalizing    (zset)    ids whose hook has to run, by due time, ms
+-- KEYS[29] lanes         (zset)    entries of waiting jobs with keys: see lib/lanes.lua
 -- ARGV[1]  by            (who asks; '' if no person: then the count of failing jobs stays)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, removes tombstones from the
 --                         heads of the lists)
@@ -40,7 +41,7 @@ local columns = { payload, attempt, stalled_count, result, errors, options, max_
   snoozes, enqueued_at, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(2, keys)
-expect_types(lists, {}, columns, { finalizing })
+expect_types(lists, {}, columns, { finalizing, lanes })
 expect_types({}, {}, { tombstones, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
 for at, id in ipairs(ids) do
@@ -63,14 +64,14 @@ if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
 -- count as failing.
 local failing
 if by ~= '' and from.failed and #from.failed >= redis.call('ZCARD', failed) then
-  local left = redis.call('ZCARD', delayed) + redis.call('HLEN', locks)
+  local left = redis.call('ZCARD', delayed) + redis.call('HLEN', locks) + redis.call('ZCARD', lanes)
   for _, list in ipairs(lists) do left = left + redis.call('LLEN', list) end
   failing = math.min(left, tonumber(redis.call('HGET', meta, 'failedSinceCompleted')) or 0)
 end
 
 local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 must_be_allowed_to_leave(lists, columns, tombstones, meta, locks, elsewhere)
-must_be_allowed_all('ZREM', elsewhere)
+must_be_allowed_all('ZREM', { lanes, unpack(elsewhere) })
 for state, ids_there in pairs(from) do redis.call('ZREM', keys[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
 if failing then redis.call('HSET', meta, 'failedSinceCompleted', failing) end

@@ -39,6 +39,11 @@
 -- KEYS[37] parked        (hash)  checked
 -- KEYS[38] outbox        (zset)  checked
 -- KEYS[39] early         (hash)  checked
+-- KEYS[40] lanes         (zset)  checked
+-- KEYS[41] laneOf        (hash)  checked
+-- KEYS[42] turns         (zset)  checked
+-- KEYS[43] laneHeld      (zset)  checked
+-- KEYS[44] laneStarts    (hash)  checked
 -- Returns  {'rights', command and key of each permission that is missing}: none before Redis 7.0, which cannot tell
 -- Emits    nothing
 -- Refuses  nothing
@@ -55,9 +60,12 @@ local kinds = {
       { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, early,
-      checkpoint, progress, outcome, parked },
+      checkpoint, progress, outcome, parked, lane_of, lane_starts },
     calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
       { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
+  { keys = { lanes, turns, lane_held },
+    calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZCOUNT', 0, 0 }, { 'ZMSCORE', 'x' },
+      { 'ZRANGE', 0, 0 }, { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 }, { 'EXISTS' } } },
 }
 local reply = { 'rights' }

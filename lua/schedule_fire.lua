@@ -1,5 +1,5 @@
 -- Fires ticks of schedules: counts each tick, and writes a job for each that fires. The input is copied on the server.
--- Uses     now events emit wake types filled terminal known fields largest schedules ticks tick_jobs
+-- Uses     now events emit wake types filled terminal known fields largest schedules ticks pointer tick_jobs
 -- KEYS[1]  schedules          (zset)    schedules by the time of their next tick, ms
 -- KEYS[2]  schedules:rule     (hash)    schedule -> digest, zone data, code or put, stamp, by whom, JSON
 -- KEYS[3]  schedules:input    (hash)    schedule -> payload of its jobs
@@ -20,6 +20,7 @@
 -- KEYS[18] meta               (hash)    default priority, event mode, totals, largest payload, pause
 -- KEYS[19] events             (stream)  one entry
 -- KEYS[20] wake               (zset)    marker for idle workers
+-- KEYS[21] laneOf             (hash)    id -> key
 -- ARGV[1]  firings  (per schedule, at most 25: name, digest, version of the caller's zone data, overlap, tick as the
 --                    caller knows it (ms), last tick of this call (ms), the next one (ms) or -, the same with jitter
 --                    or -, missed ticks, paused ticks, 1 if missed is a lower bound else 0, 1 if only the pending tick
@@ -36,9 +37,9 @@
 local _, now_ms = now_us()
 local now, firings, order, rows, ids, at = string.format('%d', now_ms), {}, {}, {}, {}, 1
 expect_types({ wait_high, wait, wait_low }, {}, { schedules_rule, schedules_input, schedules_ledger, schedules_ticks,
-  schedules_paused, payload, options, priority, dispatched_at }, { schedules, schedules_pending })
+  schedules_paused, payload, options, priority, dispatched_at, lane_of }, { schedules, schedules_pending })
 local ended = filled('ZCARD', completed, failed, cancelled)
-local task = fields_of(meta, { 'priority', 'eventMode', 'largest', 'paused', 'in' })
+local task = fields_of(meta, { 'priority', 'eventMode', 'largest', 'paused', 'in', 'key', 'partitions' })
 while ARGV[at] do
   local name, digest, zone, overlap, due, through, next_due, next_at, missed, paused, lower, is_pending, count =
     unpack(ARGV, at, at + 12)

@@ -1,5 +1,5 @@
 -- Writes jobs of a schedule that a person asks for. They are counted apart from its ticks.
--- Uses     now events emit wake types filled terminal known fields largest schedules tick_jobs
+-- Uses     now events emit wake types filled terminal known fields largest schedules pointer tick_jobs
 -- KEYS[1]  schedules:rule    (hash)    schedule -> digest, zone data, code or put, stamp, by whom, JSON
 -- KEYS[2]  schedules:input   (hash)    schedule -> payload of its jobs
 -- KEYS[3]  schedules:ledger  (hash)    schedule -> next tick, counts, last tick and job
@@ -17,6 +17,7 @@
 -- KEYS[15] meta              (hash)    default priority, event mode, totals, largest payload, pause
 -- KEYS[16] events            (stream)  one entry
 -- KEYS[17] wake              (zset)    marker for idle workers
+-- KEYS[18] laneOf            (hash)    id -> key
 -- ARGV[1]  name              (of the schedule)
 -- ARGV[2]  digest            (of the rule and input that the caller knows)
 -- ARGV[3]  last              (1: ticks wait for the newest of these jobs, as for the job of a tick, else 0)
@@ -27,11 +28,12 @@
 -- Refuses  more than 200 jobs; WRONGTYPE before the first write
 local name, digest, becomes_last = ARGV[1], ARGV[2], ARGV[3] == '1'
 local _, now_ms = now_us()
-expect_types({ wait_high, wait, wait_low }, {}, { schedules_ticks, payload, options, priority, dispatched_at }, {})
+expect_types({ wait_high, wait, wait_low }, {}, { schedules_ticks, payload, options, priority, dispatched_at,
+  lane_of }, {})
 local rule, ledger = rule_of(redis.call('HGET', schedules_rule, name)), redis.call('HGET', schedules_ledger, name)
 local input, ids, jobs, newest = redis.call('HGET', schedules_input, name), {}, {}, 0
 local ended = filled('ZCARD', completed, failed, cancelled)
-local task = fields_of(meta, { 'priority', 'eventMode', 'largest', 'paused', 'in' })
+local task = fields_of(meta, { 'priority', 'eventMode', 'largest', 'paused', 'in', 'key', 'partitions' })
 ledger = ledger_of(ledger)
 if not (rule and ledger and input) then return { 'unknown' } end
 if rule.digest ~= digest then return { 'changed' } end

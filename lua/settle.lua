@@ -1,7 +1,7 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait tombstones held count crashed lock claim early begin object stored_outcomes fields totals
--- Uses     replay reported_outcomes hooks rest full limits
+-- Uses     since back_to_wait tombstones held count crashed lock steps heads claim early begin object stored_outcomes
+-- Uses     fields totals replay reported_outcomes hooks rest full limits
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, tombstones, limits
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -73,6 +73,7 @@
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
+-- Returns  {'keyed'}: jobs of the task have keys, so the caller must call settle_keyed; nothing is written
 -- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, outcome_rejected, started,
 --          restarted, claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
@@ -96,8 +97,8 @@ local repeated = replay(replies, sequence, call, worker, locks, places, extra_co
 if repeated then return repeated end
 local task = fields_of(meta, { 'fence', 'interval', 'ask', 'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled',
   'events', 'declaredAt', 'largest', 'paused', 'hook', 'nodes', 'out', 'failedSinceCompleted',
-  'brokenOffSinceCompleted', 'limits', 'full', 'starts' })
-if not task.declaredAt then return { 'undeclared' } end
+  'brokenOffSinceCompleted', 'limits', 'full', 'starts', 'keyed' })
+if refused_for(task) then return { refused_for(task) } end
 -- A paused task accepts outcomes and runs hooks. It gives out no jobs, none begins, and it wakes no worker for them.
 local paused, now, now_ms = task.paused, now_us()
 if paused then want = 0 end
@@ -128,7 +129,7 @@ if has_outcomes or how.hook and #out.all > 0 then
   if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
 local limit, asked = limit_of(task, out, hooks, places, has_outcomes or how.hook, now, now_ms), want
-want = within(limit, want, room)
+want = within(limit, want, room, task.keyed)
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, now_ms, most)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
@@ -160,10 +161,10 @@ local begin, first = paused and -1 - held.begin or held.begin, string.format('%d
 redis.call('HSET', replies, sequence, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not (paused or is_limited) and (found.left or #out.requeue > 0)
-  or not paused and passes_on(limit, asked, #found.ids)
+  or not paused and passes_on(limit, asked, found)
 ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused or is_limited)
 local is_moved = #due + #out.retry + #out.snooze + #out.undecodable > 0
-local soon = look_at(delayed, next_due, is_moved, paused, hooks, limit)
+local soon = look_at(delayed, next_due, is_moved, paused, hooks, limit, found)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
   (hooks.left or #found.without_payload + none_early > 0) and (hooks.left and 1 or 0) + none_early or nil,

@@ -63,9 +63,10 @@ local others = redis.call('EXISTS', candidates, delayed, failed, cancelled, resu
   cancelling, wait_high, wait_low, stalled_count, options, dispatched_at, max_count, priority, snoozes, recovery,
   expires_at, checkpoint, progress, outcome, tombstones, early)
 local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes, paused, failing, broken_off, limits,
-  rest = unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode', 'ask',
-    'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted', 'limits', 'full'))
-if not declared or hook == '1' or paused or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
+  rest, keyed = unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode',
+    'ask', 'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted', 'limits',
+    'full', 'keyed'))
+if not declared or hook == '1' or paused or keyed or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
 if is_early and not allows_early(meta) then return full end
 if nodes then redis.call('ZCARD', outbox) end
 local most, running, room, claims = nil, nil, ARGV[6], want > 0

@@ -16,8 +16,9 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events emit dropped wake slots types filled terminal columns nodes enter finish end_event
--- Uses     failure since back_to_wait count crashed object backoff stored_outcomes grace parked may fields resolve
+-- Uses     now failing events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
+-- Uses     finish end_event failure since back_to_wait count crashed object backoff stored_outcomes grace parked may
+-- Uses     fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -54,6 +55,9 @@
 -- KEYS[34] parked        (hash)    id -> fence, phase and silent since (ms) of a parked job
 -- KEYS[35] outbox        (zset)    ended nodes to report to their workflow, by end time, ms
 -- KEYS[36] early         (hash)    id -> fence of a held job that began before it had a slot
+-- KEYS[37] laneOf        (hash)    id -> key
+-- KEYS[38] turns         (zset)    keys by turn: see lib/lanes.lua
+-- KEYS[39] laneHeld      (zset)    entries of held jobs with keys
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 for a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched; '' for a person, whose ids are those of parked jobs)

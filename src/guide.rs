@@ -6,7 +6,7 @@
 //! | graphs of jobs that survive the death of any worker | [`workflows`] |
 //! | jobs at set times | [`recurring`] |
 //! | no second job with the same key: unique jobs, replace, debounce | [`unique`] |
-//! | how many jobs run or start, over all workers | [`limits`] |
+//! | how many jobs run or start, over all workers and per key; keys in turn | [`limits`] |
 //! | every option and its default; Redis, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster, partitions, capacity | [`engines`] |
 //! | inspecting, retrying, pausing, repairing; probes; troubleshooting | [`operating`] |

@@ -174,6 +174,7 @@ pub use inspect::filter::JobFilter;
 pub use inspect::history::{EventPage, PauseEvent, RejectedReport, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
+pub use inspect::lanes::{Lane, LaneReport, LaneState};
 pub use inspect::limits::LimitReached;
 pub use inspect::lists::UnreachableLists;
 pub use inspect::page::{JobCount, JobPage, JobRow};
@@ -201,6 +202,7 @@ pub use job::tick::Tick;
 pub use latency::LatencySummary;
 #[cfg(feature = "metrics")]
 pub use metrics::{RunMetrics, WorkerMetrics};
+pub use options::key::Limit;
 pub use options::modes::{Durability, EventMode, Priority};
 pub use options::rate::Rate;
 pub use options::retention::{Retention, RetentionLimit};

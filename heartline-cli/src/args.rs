@@ -124,6 +124,9 @@ pub(crate) enum Command {
     /// Show which job has a unique key
     #[command(subcommand)]
     Unique(UniqueCommand),
+    /// List the keys of a task whose jobs wait: in turn, resting or full
+    #[command(subcommand)]
+    Lanes(LanesCommand),
     /// List, show, cancel, pause, resume, retry or recover workflow instances
     #[command(subcommand)]
     Flows(FlowsCommand),
@@ -600,6 +603,26 @@ pub(crate) enum UniqueCommand {
         task: String,
         /// The key
         key: String,
+    },
+}
+
+/// The commands about lanes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LanesCommand {
+    /// List keys with their waiting and held jobs: full ones first, then resting ones, then those that are next
+    #[command(after_help = examples!("lanes list webhook", "lanes list webhook --full"))]
+    List {
+        /// The task
+        task: String,
+        /// Show only keys of which as many jobs run as per_key allows
+        #[arg(long, conflicts_with = "resting")]
+        full: bool,
+        /// Show only keys that rest
+        #[arg(long)]
+        resting: bool,
+        /// Show at most this many keys
+        #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        limit: u16,
     },
 }
 

@@ -101,17 +101,7 @@ end
 local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, tombstones, now_ms, most)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
     without_payload = {}, known_tombstones = {}, popped = {}, left = false }
-  local heads = {}
-  for _, list in ipairs(lists) do
-    -- One more, to know whether entries remain.
-    local room = want - #heads
-    local ids = redis.call('LRANGE', list, 0, room)
-    found.left = #ids > room
-    local count = math.min(#ids, room)
-    if count > 0 then found.popped[list] = count end
-    for at = 1, count do heads[#heads + 1] = ids[at] end
-    if found.left then break end
-  end
+  local heads = read_heads(lists, want, found)
   if #heads == 0 then
     -- Checks the type of the key.
     redis.call('HLEN', payload)
@@ -168,8 +158,7 @@ end
 -- Removes the entries that next_jobs read. Jobs with a broken counter and expired jobs fail, ids without a payload lose
 -- their columns, and jobs that begin no longer expire. `since` is the column `enqueuedAt`, if it holds anything.
 local function pop_jobs(found, places, how, fields, since, expires_at, expires)
-  -- Not LPOP, which would return the ids again.
-  for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
+  pop_heads(found)
   for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.without_payload } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
@@ -204,11 +193,12 @@ local function hold_jobs(found, worker, fence, places, fields, news)
   news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
 
--- When a worker must look again, ms: for the next delayed job, for a hook, or once the task has rested. `is_moved` says
--- that jobs entered or left `delayed`.
-local function look_at(delayed, next_due, is_moved, paused, hooks, limit)
+-- When a worker must look again, ms: for the next delayed job, for a hook, or once the task or a key has rested.
+-- `is_moved` says that jobs entered or left `delayed`.
+local function look_at(delayed, next_due, is_moved, paused, hooks, limit, found)
   if is_moved then next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]) end
-  return math.min(not paused and next_due or math.huge, hooks.next_due, limit and limit.rest or math.huge)
+  local rest = limit and limit.rest or math.huge
+  return math.min(not paused and next_due or math.huge, hooks.next_due, rest, found.next_turn or math.huge)
 end
 
 -- Adds the event `started`, and `restarted` (id, failed runs, stalls) for jobs that ran or were delayed before. The

@@ -1,6 +1,6 @@
 -- Returns the numbers of jobs that are waiting, delayed, claimed, running, finalizing, completed, failed and cancelled.
-local function count_jobs(lists, delayed, claimed, locks, hooks, terminal_places, meta)
-  local waiting = -(tonumber(redis.call('HGET', meta, 'tombstones')) or 0)
+local function count_jobs(lists, lanes, delayed, claimed, locks, hooks, terminal_places, meta)
+  local waiting = redis.call('ZCARD', lanes) - (tonumber(redis.call('HGET', meta, 'tombstones')) or 0)
   for _, list in ipairs(lists) do waiting = waiting + redis.call('LLEN', list) end
   local held = redis.call('HLEN', locks)
   local ahead = math.min(held, redis.call('HLEN', claimed))

@@ -36,7 +36,7 @@ local function must_be_allowed_to_mend(lists, sets, hashes, scored)
   must_be_allowed_all('LPUSH', lists)
   must_be_allowed_all('SADD SREM', sets)
   must_be_allowed_all('HSET HDEL HGET HMGET EXISTS', hashes)
-  must_be_allowed_all('ZADD ZREM', scored)
+  must_be_allowed_all('ZADD ZMSCORE ZREM ZRANGE EXISTS', scored)
 end
 
 -- Checks the commands that run when held jobs are taken from their workers.
@@ -47,10 +47,12 @@ local function must_be_allowed_to_move(places)
   must_be_allowed_all('HINCRBY', { places.stalled_count, places.meta })
   must_be_allowed_all('HSET', { places.errors, places.attempt, places.enqueued_at, places.recovery, places.outcome,
     places.result, places.meta })
-  must_be_allowed_all('HGET HMGET', { places.errors, places.meta, places.outcome, places.priority })
+  must_be_allowed_all('HGET HMGET', { places.errors, places.meta, places.outcome, places.priority,
+    places.lane_of })
   must_be_allowed_all('LPUSH', places.lists)
   must_be_allowed_all('ZADD', { places.completed, places.failed, places.cancelled, places.delayed, places.finalizing,
     places.outbox, places.wake })
   must_be_allowed_all('ZREM', { places.finalizing })
+  must_be_allowed_all('ZADD ZMSCORE ZREM ZRANGE EXISTS', { places.turns, places.lane_held })
   must_be_allowed('XADD', { places.events, places.stalls }, '*', 'x', 'x')
 end

@@ -96,3 +96,19 @@ local function held_page(held, cursor, look)
   end
   return ids, values, scanned[1] == '0' and '' or scanned[1]
 end
+
+-- Reads up to `look` ids of the lanes, key by key. The cursor is 'l', then - or place, id and key of the last entry. It
+-- needs no entry that is still there, so none is missed.
+local function lanes_page(lanes, newest, cursor, look)
+  local place, last_id, last_key = string.match(cursor, '^l (%d+) (%S+) (.*)$')
+  local last = place and '(' .. last_key .. '\0' .. place .. '\0' .. last_id
+  local range = { last or (newest and '+' or '-'), newest and '-' or '+', 'BYLEX' }
+  if newest then range[4] = 'REV' end
+  range[#range + 1], range[#range + 2], range[#range + 3] = 'LIMIT', 0, look
+  local entries, ids, cursors = redis.call('ZRANGE', lanes, unpack(range)), {}, {}
+  for at, entry in ipairs(entries) do
+    local key, id = names_in_lane(entry, true)
+    ids[at], cursors[at] = id, 'l ' .. string.sub(entry, #key + 2, #key + 21) .. ' ' .. id .. ' ' .. key
+  end
+  return ids, cursors, #entries == look and cursors[look] or ''
+end

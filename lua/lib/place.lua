@@ -1,16 +1,17 @@
--- Whether one of the triples (ARGV from `at`) has this column.
-local function has_triple(at, column)
+-- How many of the triples have this column.
+local function count_triples(at, column)
+  local count = 0
   for triple = at, #ARGV, 3 do
-    if ARGV[triple] == column then return true end
+    if ARGV[triple] == column then count = count + 1 end
   end
-  return false
+  return count
 end
 
--- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples
--- column, index of the job, value). `is_fresh` has the index of each job to write. Returns whether one of them waits,
--- and when the first delayed one is due.
+-- Puts the jobs into their lists, their lanes or `delayed`, and writes what differs from the defaults (ARGV from `at`:
+-- triples column, index of the job, value). `is_fresh` has the index of each job to write. Returns whether one of them
+-- may be claimed, and when the first delayed one is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
-  local delay, own, values, expires_after = {}, {}, {}, {}
+  local delay, own, values, expires_after, key_of = {}, {}, {}, {}, {}
   for triple = at, #ARGV, 3 do
     local column, index, value = ARGV[triple], tonumber(ARGV[triple + 1]), ARGV[triple + 2]
     if column == 'delay' then
@@ -21,13 +22,16 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
       elseif column == 'expires' then
         expires_after[#expires_after + 1] = { ids[index], value }
       else
+        if column == 'laneOf' then key_of[index] = value end
         local words = values[column] or {}
         words[#words + 1], words[#words + 2], values[column] = ids[index], value, words
       end
     end
   end
-  local now_ms, soonest, waits = math.floor(now_us() / 1000), nil, false
+  local now, now_ms = now_us()
+  local soonest, waits, entries, keys = nil, false, {}, {}
   local places, delays, priorities = { high = {}, normal = {}, low = {} }, {}, {}
+  local ranks = { high = 1, normal = 2, low = 3 }
   for index, id in ipairs(ids) do
     if is_fresh[id] == index then
       local wanted = own[index] or default
@@ -40,6 +44,9 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
         delays[#delays + 1] = string.format('%d', due)
         delays[#delays + 1] = id
         if not soonest or due < soonest then soonest = due end
+      elseif key_of[index] then
+        keys[#keys + 1], entries[#entries + 1] = key_of[index], '0'
+        entries[#entries + 1] = lane_entry(key_of[index], ranks[wanted] or 2, now, index, id)
       else
         local place = places[wanted] or places.normal
         place[#place + 1] = id
@@ -48,6 +55,17 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
     end
   end
   if soonest then redis.call('ZADD', delayed, unpack(delays)) end
+  if #entries > 0 then
+    keys = distinct(keys)
+    redis.call('ZADD', columns.lanes, unpack(entries))
+    -- A key that had no turn may start jobs. Of the others, one that does suffices.
+    local fresh = give_turns(columns.turns, columns.meta, keys)
+    waits = waits or fresh > 0
+    for _, key in ipairs(keys) do
+      if waits then break end
+      waits = tonumber(redis.call('ZSCORE', columns.turns, key)) < RESTING
+    end
+  end
   for _, pair in ipairs(expires_after) do
     local expires, over = columns.expires, string.format('%d', now_ms + pair[2])
     redis.call('ZADD', expires, over, pair[1])

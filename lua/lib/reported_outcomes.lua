@@ -15,13 +15,13 @@ end
 -- Reads what a worker reports and sorts it, without writing: the argument `reports` of settle, which begins at position
 -- `at` of ARGV. `count` has the numbers of its parts, and `count.ran` a word per completed job. `early` counts the last
 -- ones of `begins`, which have no slot. A pending cancel takes precedence over every outcome but that of a hook;
--- without `cancelling` none is pending. The jobs in `all` are no longer held. `rest` is for how long the task rests,
--- ms: a handler was rate limited. It counts even if the job was cancelled or lost.
+-- without `cancelling` none is pending. The jobs in `all` are no longer held. `rests` has the jobs whose handlers were
+-- rate limited, and for how long. A rest counts even if its job was cancelled or lost.
 local function read_outcomes(at, count, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = count.ran, cancelled = {}, reasons = {},
     taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0, early = 0,
-    begun_early = {}, rest = 0 }
+    begun_early = {}, rests = {} }
   local completed_count, begin_count = count.completed, count.begins
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
@@ -34,7 +34,8 @@ local function read_outcomes(at, count, locks, cancelling, worker)
   for other = others_at, #ARGV, 6 do
     local place = #ids + 1
     ids[place], fences[place], others[place] = ARGV[other], ARGV[other + 1], other
-    if ARGV[other + 2] == 'requeue' then out.rest = math.max(out.rest, tonumber(ARGV[other + 4]) or 0) end
+    local rest = ARGV[other + 2] == 'requeue' and tonumber(ARGV[other + 4]) or 0
+    if rest > 0 then out.rests[#out.rests + 1] = { id = ids[place], ms = rest } end
   end
   local held, lost = held_by(locks, worker, ids, fences)
   if #held == completed_count and #ids == completed_count and not cancelling then

@@ -48,6 +48,7 @@ local function decide(ids, places, terminal_places, how)
     outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, parked = {}, marks = {}, kept = {},
     failed_runs = 0, began_to_fail = 0, broken_off = 0 }
   if #ids == 0 then return found end
+  expect_types({}, {}, { places.lane_of }, { places.turns, places.lane_held })
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
     read(places.max_count)
@@ -246,7 +247,7 @@ local function resolve(ids, found, places, how)
   local waits = not how.paused and #found.recovered + #found.requeued + #found.retried > 0
   local finalizes = #found.hooks > 0 or how.hook and #found.failed + #found.cancelled > 0
   if waits or finalizes then ring_wake(places.wake) end
-  if #ids > 0 then free_slots(places.meta, places.wake) end
+  if #ids > 0 then free_slots(places, ids) end
 end
 
 -- Reports the stalls, in both streams. `watched` says what a sweep based its decision on.

@@ -3,7 +3,8 @@
 local function write_tick_jobs(keys, jobs, task, now_ms)
   local ids, payloads, own, times, priorities, largest = {}, {}, {}, {}, {}, 0
   local lists = { high = keys.wait_high, normal = keys.wait, low = keys.wait_low }
-  local wanted, now = lists[task.priority] and task.priority or 'normal', string.format('%d', now_ms)
+  local wanted, now = string.match(task.priority or '', '^%l+'), string.format('%d', now_ms)
+  wanted = lists[wanted] and wanted or 'normal'
   for at, job in ipairs(jobs) do
     local field = 2 * at - 1
     ids[at], largest = job.id, math.max(largest, #job.input)
@@ -18,6 +19,16 @@ local function write_tick_jobs(keys, jobs, task, now_ms)
   redis.call('HSET', keys.dispatched_at, unpack(times))
   if wanted ~= 'normal' then redis.call('HSET', keys.priority, unpack(priorities)) end
   redis.call('HSET', keys.payload, unpack(payloads))
+  -- The partition of a schedule may not be that of the key.
+  local pointer, lanes_of = not task.partitions and task.key or '', {}
+  for _, job in ipairs(jobs) do
+    local key = pointer ~= '' and key_at(job.input, pointer)
+    if key then lanes_of[#lanes_of + 1], lanes_of[#lanes_of + 2] = job.id, key end
+  end
+  if #lanes_of > 0 then
+    redis.call('HSET', keys.lane_of, unpack(lanes_of))
+    redis.call('HSET', keys.meta, 'keyed', '1')
+  end
   local news = { 'in', string.format('%d', (tonumber(task['in']) or 0) + #ids) }
   if largest > (tonumber(task.largest) or 0) then news[3], news[4] = 'largest', bound_of(largest) end
   redis.call('HSET', keys.meta, unpack(news))

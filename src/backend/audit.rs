@@ -88,6 +88,19 @@ pub(crate) async fn page_of_list(
     Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
 }
 
+/// A page of the entries in the lanes, after this one.
+pub(crate) async fn page_of_lanes(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    last: Option<&str>,
+    count: u64,
+) -> Result<Vec<String>> {
+    let mut cmd = redis::cmd("ZRANGE");
+    cmd.arg(keys.get(Key::Lanes)).arg(last.map_or_else(|| "-".to_owned(), |last| format!("({last}"))).arg("+");
+    let entries: Vec<Text> = cmd.arg("BYLEX").arg("LIMIT").arg(0).arg(count).call(conn, "scan").await?;
+    Ok(entries.into_iter().map(|Text(entry)| entry).collect())
+}
+
 /// The faults of each job, as words separated by spaces. Each job comes with the number of its entries in the lists,
 /// which were read from `began_ms` on.
 pub(crate) async fn look(

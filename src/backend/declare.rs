@@ -39,8 +39,12 @@ pub(crate) async fn declare(
     call.arg("grace").arg(options.grace.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("limits").arg(options.limits.to_string());
+    call.arg("key").arg(options.keyed.pointer.unwrap_or_default());
+    call.arg("perKey").arg(options.keyed.limits.to_string());
     call.arg("eventMode").arg(options.events.as_str());
-    call.arg("priority").arg(options.priority.as_str());
+    // Says to a dispatch that its jobs need keys.
+    let keyed = if options.keyed.pointer.is_some() { " keyed" } else { "" };
+    call.arg("priority").arg(format!("{}{keyed}", options.priority));
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     // The script does not store a single partition, so naming it would report a change at each start. The options below
     // are only for people.

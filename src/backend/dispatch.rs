@@ -29,6 +29,8 @@ pub(crate) struct NewJob {
     pub(crate) dispatched_at_ms: Option<u64>,
     /// Such a job has a call of its own.
     pub(crate) unique: Option<NewUnique>,
+    /// In whose lane it waits. Empty for a job without a key, in a task whose jobs have keys.
+    pub(crate) key: Option<String>,
 }
 
 impl AsRef<NewJob> for NewJob {
@@ -40,9 +42,9 @@ impl AsRef<NewJob> for NewJob {
 impl NewJob {
     /// Whether it has only an id and a payload.
     fn is_plain(&self) -> bool {
-        let NewJob { id: _, payload: _, priority, overrides, expires_after, dispatched_at_ms, unique } = self;
+        let NewJob { id: _, payload: _, priority, overrides, expires_after, dispatched_at_ms, unique, key } = self;
         let has_times = expires_after.is_some() || dispatched_at_ms.is_some();
-        priority.is_none() && overrides.is_empty() && !has_times && unique.is_none()
+        priority.is_none() && overrides.is_empty() && !has_times && unique.is_none() && key.is_none()
     }
 }
 
@@ -72,6 +74,8 @@ pub(crate) enum Dispatched {
     Written(Vec<WrittenJob>),
     /// Nothing is written: the task has this number of partitions, which differs from the caller's.
     Partitions(u32),
+    /// Nothing is written: each job needs a key, to which this JSON pointer leads in its input.
+    Pointer(String),
 }
 
 /// Writes jobs of one partition, or one job with a unique key. Set `all_keys` if the task has a default priority: then
@@ -97,6 +101,9 @@ pub(crate) async fn dispatch(
     }
     if word == "partitions" {
         return Ok(Dispatched::Partitions(reply.next()?));
+    }
+    if word == "key" {
+        return Ok(Dispatched::Pointer(reply.text()?));
     }
     if word != "dispatched" {
         return Err(reply.unexpected(&word));
@@ -132,6 +139,7 @@ async fn dispatch_unique(
             Ok(Dispatched::Written(vec![WrittenJob { placed, holder }]))
         }
         "partitions" => Ok(Dispatched::Partitions(reply.next()?)),
+        "key" => Ok(Dispatched::Pointer(reply.text()?)),
         other => Err(reply.unexpected(other)),
     }
 }
@@ -170,6 +178,9 @@ fn columns_of(job: &NewJob) -> Result<Vec<(&'static str, String)>> {
         let json = serde_json::to_string(&job.overrides)
             .map_err(|source| Error::Codec { what: "the job's overrides".to_owned(), source })?;
         columns.push(("options", json));
+    }
+    if let Some(key) = &job.key {
+        columns.push(("laneOf", key.clone()));
     }
     if let Some(at) = job.dispatched_at_ms {
         columns.push(("dispatchedAt", at.to_string()));

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
+use super::lanes::{FULL, RESTING};
 use super::reply::PlainCall;
 use super::values::columns;
 use super::wake_blocking;
@@ -37,6 +38,21 @@ pub(crate) async fn end_rest(conn: &mut (impl Connection + Send), keys: &TaskKey
         return Ok(());
     }
     let () = redis::cmd("HDEL").arg(keys.get(Key::Meta)).arg("full").arg("starts").call(conn, "drain").await?;
+    wake_blocking::mark_wake(conn, keys).await
+}
+
+/// Ends the rests of keys, forgets the starts that their rates count, and wakes the workers.
+pub(crate) async fn end_rests_of_keys(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<()> {
+    let turns = keys.get(Key::Turns);
+    let mut resting = redis::cmd("ZRANGEBYSCORE");
+    let resting: Vec<String> = resting.arg(turns).arg(RESTING).arg(format!("({FULL}")).call(conn, "drain").await?;
+    if resting.is_empty() {
+        return Ok(());
+    }
+    for key in &resting {
+        let () = redis::cmd("ZADD").arg(turns).arg(0).arg(key).call(conn, "drain").await?;
+    }
+    let () = redis::cmd("DEL").arg(keys.get(Key::LaneStarts)).call(conn, "drain").await?;
     wake_blocking::mark_wake(conn, keys).await
 }
 

@@ -85,6 +85,11 @@ keys! {
     ScheduleDiffer hash "schedules:differ",
     Unique hash "unique",
     UniqueOf hash "uniqueOf",
+    Lanes zset "lanes",
+    LaneOf hash "laneOf",
+    Turns zset "turns",
+    LaneHeld zset "laneHeld",
+    LaneStarts hash "laneStarts",
     // Keys of workflows only.
     Instances hash "instances",
     Running zset "running",

@@ -24,6 +24,7 @@ pub(crate) mod hash_slot;
 pub(crate) mod hints;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod lanes;
 pub(crate) mod large_value;
 pub(crate) mod narrow;
 pub(crate) mod note;

@@ -30,10 +30,11 @@ macro_rules! fragments {
 
 fragments! {
     around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter
-    events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply flow_step
-    full gone grace held hooks interval known largest limits lock may named new_jobs nodes now object page parked
-    place plain renew replay reported_outcomes resolve rest schedules shrink_first since slots spare states
-    stored_outcomes terminal tick_jobs ticks tombstones totals types unique unlock wake
+    events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply
+    flow_step full gone grace heads heads_of_lanes held hooks interval known lane_id lanes largest leave_lanes
+    limits lock may named new_jobs nodes now object page parked place plain pointer renew replay reported_outcomes
+    resolve rest schedules shrink_first since slots spare states steps stored_outcomes terminal tick_jobs ticks
+    tombstones totals types unique unlock wake
 }
 
 /// The fragments whose functions take all keys of their script.
@@ -44,9 +45,15 @@ const BLOCKS: &str = lib!("wake");
 const HEARD: &str = lib!("wake_heard");
 
 macro_rules! scripts {
-    ($($id:ident $name:literal $(on $first:ident)?,)*) => {
-        $(pub(crate) static $id: ScriptDef =
-            ScriptDef::new($name, include_str!(concat!("../../lua/", $name, ".lua")), &[$(Key::$first)?]);)*
+    ($($id:ident $name:literal $(on $first:ident)? $(of $base:literal)?,)*) => {
+        $(pub(crate) static $id: ScriptDef = ScriptDef::new(
+            $name,
+            concat!(
+                include_str!(concat!("../../lua/", $name, ".lua"))
+                $(, include_str!(concat!("../../lua/", $base, ".lua")))?
+            ),
+            &[$(Key::$first)?],
+        );)*
 
         /// Every script, for preloading and for tests.
         pub(crate) static ALL: &[&ScriptDef] = &[$(&$id),*];
@@ -54,15 +61,16 @@ macro_rules! scripts {
 }
 
 // After `on` comes the first key of a script that works on one of several keys; its header has a general name for that
-// key.
+// key. After `of` comes the script of which this one is a variant: its own file has only the header.
 scripts! {
-    DISPATCH "dispatch", DISPATCH_UNIQUE "dispatch_unique", SETTLE "settle", SETTLE_PLAIN "settle_plain", NOTE "note",
+    DISPATCH "dispatch", DISPATCH_UNIQUE "dispatch_unique", SETTLE "settle", SETTLE_PLAIN "settle_plain",
+    SETTLE_KEYED "settle_keyed" of "settle", NOTE "note",
     // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
-    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
+    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", TRIM_LANES "trim_lanes", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
     RIGHTS "rights",
     // Calls by which people and tools read.
-    INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed,
+    INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed, LANES "lanes",
     HISTORY "history" on Events,
     // Calls by which people act.
     CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
@@ -123,9 +131,21 @@ impl ScriptDef {
         self.file.lines().take_while(|line| line.starts_with("--")).filter_map(move |line| line.strip_prefix(word))
     }
 
-    /// The keys as the header names them.
+    /// The keys as the header names them, by their numbers.
     fn named_keys(&self) -> impl Iterator<Item = &'static str> {
-        self.header("-- KEYS[").filter_map(|line| line.split_whitespace().nth(1))
+        let named = self.header("-- KEYS[").filter_map(|line| {
+            let (number, rest) = line.split_once(']')?;
+            Some((number.parse::<usize>().ok()?, rest.split_whitespace().next()?))
+        });
+        named.collect::<BTreeMap<_, _>>().into_values()
+    }
+
+    /// The fragments that it uses. A variant of a script replaces one of them: its header has a line for that.
+    fn used_fragments(&self) -> impl Iterator<Item = &'static str> {
+        let mut replaced = self.header("-- Replaces ").filter_map(|line| line.split_once(" by ")).collect::<Vec<_>>();
+        let (old, new) = replaced.pop().unwrap_or_default();
+        let used = self.header("-- Uses ").flat_map(str::split_whitespace);
+        used.flat_map(move |name| if name == old { new } else { name }.split_whitespace())
     }
 
     /// The keys that it needs, in the order of the header.
@@ -147,8 +167,7 @@ impl ScriptDef {
         let text = if is_cluster { &self.in_cluster } else { &self.alone };
         text.get_or_init(|| {
             let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
-            let used = self.header("-- Uses ").flat_map(str::split_whitespace);
-            let fragments: String = used.filter_map(fragment).collect();
+            let fragments: String = self.used_fragments().filter_map(fragment).collect();
             let fragments = if is_cluster { fragments.replacen(BLOCKS, HEARD, 1) } else { fragments };
             let source = format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file);
             let script = Script::new(&source);
@@ -162,8 +181,7 @@ impl ScriptDef {
     fn names_of_keys(&self) -> String {
         let names: Vec<String> = self.named_keys().map(lua_name).collect();
         let line = format!("local {} = unpack(KEYS)\n", names.join(", "));
-        let mut used = self.header("-- Uses ").flat_map(str::split_whitespace);
-        if !used.any(|name| TAKE_ALL_KEYS.contains(&name)) {
+        if !self.used_fragments().any(|name| TAKE_ALL_KEYS.contains(&name)) {
             return line;
         }
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();

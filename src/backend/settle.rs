@@ -1,6 +1,7 @@
-//! Records outcomes and claims jobs in one call (`lua/settle.lua`, or `lua/settle_plain.lua` where that suffices).
+//! Records outcomes and claims jobs in one call (`lua/settle.lua`, `lua/settle_plain.lua` where that suffices, or
+//! `lua/settle_keyed.lua` for jobs with keys).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::connection::Connection;
@@ -117,6 +118,8 @@ pub(crate) struct PlainFirst {
     skipped: AtomicU32,
     /// How many do after the next failure.
     pause: AtomicU32,
+    /// Whether jobs of the task have keys: then all calls go to `settle_keyed`.
+    keyed: AtomicBool,
 }
 
 impl PlainFirst {
@@ -194,26 +197,43 @@ pub(crate) async fn settle(
     asked: SettleCall<'_>,
     plain_first: &PlainFirst,
 ) -> Result<SettleReply> {
-    if asked.is_plain() && plain_first.is_next() {
+    let is_keyed = plain_first.keyed.load(Ordering::Relaxed);
+    if !is_keyed && asked.is_plain() && plain_first.is_next() {
         let settled = settle_plain(conn, keys, asked).await?;
         plain_first.answered(settled.is_some());
         if let Some(settled) = settled {
             return Ok(SettleReply::Settled(settled));
         }
     }
-    let SettleCall { worker, sequence, number, ask, want, reports } = asked;
-    let mut call = scripts::SETTLE.on(keys);
-    call.arg(number).arg(SEQUENCES[sequence]).arg(worker).arg(to_ms(ask));
-    want.add_to(&mut call);
-    add_reports(&mut call, reports);
-    let mut reply = call.call(conn).await?;
-    match reply.next::<String>()?.as_str() {
+    let mut reply = settle_whole(conn, keys, asked, is_keyed).await?;
+    let mut word: String = reply.next()?;
+    if word == "keyed" {
+        plain_first.keyed.store(true, Ordering::Relaxed);
+        reply = settle_whole(conn, keys, asked, true).await?;
+        word = reply.next()?;
+    }
+    match word.as_str() {
         "settled" => Ok(SettleReply::Settled(settled(reply)?)),
         "stale" => Ok(SettleReply::Stale),
         "closed" => Ok(SettleReply::Closed),
         "undeclared" => Ok(SettleReply::Undeclared),
         other => Err(reply.unexpected(other)),
     }
+}
+
+/// Calls `settle`, or its variant for a task whose jobs have keys.
+async fn settle_whole(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    SettleCall { worker, sequence, number, ask, want, reports }: SettleCall<'_>,
+    is_keyed: bool,
+) -> Result<Reply> {
+    let script = if is_keyed { &scripts::SETTLE_KEYED } else { &scripts::SETTLE };
+    let mut call = script.on(keys);
+    call.arg(number).arg(SEQUENCES[sequence]).arg(worker).arg(to_ms(ask));
+    want.add_to(&mut call);
+    add_reports(&mut call, reports);
+    call.call(conn).await
 }
 
 /// The same for jobs that have completed, begin, or are claimed. `None` if the call needs `settle`; then nothing was done.

@@ -20,6 +20,8 @@ pub(crate) struct Tables {
     is_cluster: bool,
     parts: AtomicU32,
     known: Mutex<KnownTables>,
+    /// The JSON pointer to the key in the input of each job, if the jobs have keys.
+    pointer: Mutex<Option<Arc<str>>>,
     /// Signals that the number of partitions of any task has changed.
     layouts: Arc<watch::Sender<()>>,
 }
@@ -36,7 +38,7 @@ impl Tables {
         let tables: Arc<[_]> = Arc::new([Arc::new(TaskKeys::new(prefix, task, is_cluster))]);
         let known = Mutex::new(KnownTables { tables, asked: None });
         let (prefix, task, parts) = (prefix.to_owned(), task.to_owned(), AtomicU32::new(1));
-        Tables { prefix, task, is_cluster, parts, known, layouts }
+        Tables { prefix, task, is_cluster, parts, known, pointer: Mutex::default(), layouts }
     }
 
     /// When their number was last read.
@@ -47,6 +49,16 @@ impl Tables {
     /// The known number of tables.
     pub(crate) fn parts(&self) -> u32 {
         self.parts.load(Ordering::Acquire)
+    }
+
+    /// The pointer to the key in the input of each job, as far as it is known.
+    pub(crate) fn pointer(&self) -> Option<Arc<str>> {
+        self.pointer.lock().clone()
+    }
+
+    /// Records the pointer to the keys.
+    pub(crate) fn learn_pointer(&self, pointer: &str) {
+        *self.pointer.lock() = Some(pointer.into());
     }
 
     pub(crate) fn all(&self) -> Arc<[Arc<TaskKeys>]> {

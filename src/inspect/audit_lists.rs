@@ -14,8 +14,8 @@ const SEARCHED: u64 = 10_000;
 /// How many entries mark the place where the unread ones begin. One is too few, because an id may be in a list several times.
 const LAST: usize = 4;
 
-/// The lists of waiting jobs.
-const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
+/// The lists of waiting jobs, and the lanes.
+const LISTS: [Key; 4] = [Key::WaitHigh, Key::Wait, Key::WaitLow, Key::Lanes];
 
 /// How far the lists were read, each from the back.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct ListPlace {
     list: usize,
     /// How many entries from the back were read. More may have arrived there since.
     seen: u64,
-    /// The last entries that were read.
+    /// The last entries that were read. Of the lanes only one.
     last: Vec<String>,
 }
 
@@ -61,6 +61,15 @@ impl Inspector {
         place: ListPlace,
     ) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
+        if list == Key::Lanes {
+            // Entries come and go anywhere in the lanes, so a page begins after the last entry that was read.
+            let last = place.last.pop();
+            let entries = self.ask(async |conn| audit::page_of_lanes(conn, keys, last.as_deref(), PAGE).await).await?;
+            place.last = entries.last().cloned().into_iter().collect();
+            let next = (entries.len() as u64 == PAGE).then_some(place);
+            let ids = entries.iter().map(|entry| entry.rsplit('\0').next().unwrap_or_default().to_owned());
+            return Ok((ids.collect(), next));
+        }
         loop {
             let seen = place.seen;
             let (fresh, next) = place

@@ -59,7 +59,7 @@ pub struct JobReport {
     /// When it ended.
     #[serde(rename = "ended_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub ended_at: Option<SystemTime>,
-    /// The limit of its task that keeps it waiting, if one does.
+    /// The limit of its task or key that keeps it waiting, if one does.
     pub limit: Option<LimitReached>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
@@ -73,6 +73,8 @@ pub struct JobReport {
     pub cancel_requested: Option<String>,
     /// Its unique key, as it is stored. [`Inspector::unique`] says whether the job still has it.
     pub unique_key: Option<String>,
+    /// Its key, in a task whose jobs have keys.
+    pub key: Option<String>,
     /// How many of its runs have failed.
     pub failed_attempts: u32,
     /// How often it stalled.
@@ -146,7 +148,8 @@ impl Inspector {
         if report.state == JobState::Waiting {
             // A job can be read even if its task cannot. The rest of a task is compared with the clock of this process.
             let full = self.look(async |conn| overview::full(conn, &keys).await).await.ok().flatten();
-            report.limit = full.and_then(|full| LimitReached::of(&full, ms_of(SystemTime::now())));
+            let of_task = full.and_then(|full| LimitReached::of(&full, ms_of(SystemTime::now())));
+            report.limit = of_task.or(report.limit);
         }
         let is_wanted = |bytes: usize| match values {
             JobValues::None => false,
@@ -224,13 +227,14 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         due_at: score(&stamp).filter(|_| state == JobState::Delayed || is_finalizing),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
         ended_at: score(&stamp).filter(|_| state.is_terminal()),
-        limit: None,
+        limit: LimitReached::of_key(&found.turn, ms_of(SystemTime::now())).filter(|_| state == JobState::Waiting),
         worker,
         fence,
         is_silent: found.is_candidate && fence.is_some(),
         outcome: StoredOutcome::from_wire(&found.outcome),
         cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
         unique_key: Some(found.unique_key).filter(|key| !key.is_empty()),
+        key: Some(found.key).filter(|key| !key.is_empty()),
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,
         recovery: Recovery::from_wire(&found.recovery, job.stalled_count),

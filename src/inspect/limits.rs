@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::limits::stored_number;
+use crate::backend::lanes::{FULL, RESTING};
+use crate::limits::{stored_number, stored_score};
 use crate::unix_time::{at_ms, ms_since_1970};
 
-/// The limit of a task that keeps its jobs waiting.
+/// The limit of a task or of a key that keeps jobs waiting.
 ///
 /// It is what the last claim found, so it may be over: a claim looks again when a job ends, and when a rest is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,9 +24,33 @@ pub enum LimitReached {
         #[serde(rename = "until_ms", serialize_with = "ms_since_1970")]
         until: SystemTime,
     },
+    /// As many jobs of its key run as [`TaskOptions::per_key`](crate::TaskOptions::per_key) allows.
+    KeyFull {
+        /// Since when.
+        #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
+        since: SystemTime,
+    },
+    /// Its key rests: its rate is used up, or a handler of one of its jobs returned
+    /// [`JobError::rate_limited`](crate::JobError::rate_limited).
+    KeyResting {
+        /// Until then no job of the key starts. If the rest is because of a rate, workers look again after a minute at the latest.
+        #[serde(rename = "until_ms", serialize_with = "ms_since_1970")]
+        until: SystemTime,
+    },
 }
 
 impl LimitReached {
+    /// Reads the score of a key in `turns`.
+    pub(super) fn of_key(turn: &str, now_ms: u64) -> Option<LimitReached> {
+        // The score of a key in turn may be a fraction.
+        let score = stored_score(turn.parse().ok()?);
+        if let Some(since_ms) = score.checked_sub(FULL) {
+            return Some(LimitReached::KeyFull { since: at_ms(since_ms) });
+        }
+        let until_ms = score.checked_sub(RESTING).filter(|until_ms| *until_ms > now_ms)?;
+        Some(LimitReached::KeyResting { until: at_ms(until_ms) })
+    }
+
     /// Reads the field `full` of `meta`, as `lua/lib/rest.lua` does.
     pub(super) fn of(full: &str, now_ms: u64) -> Option<LimitReached> {
         if full == "running" {

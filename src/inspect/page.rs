@@ -296,6 +296,8 @@ fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     let is_valid = match (filter.state, &words[..]) {
         (_, [""]) => true,
         (JobState::Claimed | JobState::Running | JobState::Finalizing, [at]) => is_number(at),
+        (JobState::Waiting, ["l", "-"]) => true,
+        (JobState::Waiting, ["l", place, id, ..]) => place.bytes().all(|b| b.is_ascii_digit()) && is_id(id),
         (JobState::Waiting, [list, at]) => ["1", "2", "3"].contains(list) && is_number(at),
         (JobState::Claimed | JobState::Running | JobState::Finalizing | JobState::Waiting, _) => false,
         (_, [score, id]) => is_score(score) && is_id(id),

@@ -28,10 +28,12 @@ const TOGETHER: usize = 20;
 const HOOKS_CALM: Duration = Duration::from_secs(900);
 
 /// The options that a worker declares in `meta`.
-const OPTIONS: [&str; 24] = [
+const OPTIONS: [&str; 26] = [
     "concurrency",
     "prefetch",
     "limits",
+    "key",
+    "perKey",
     "partitions",
     "attempts",
     "timeoutMs",

@@ -58,6 +58,7 @@ impl TaskCalls {
             expires_after: None,
             dispatched_at_ms: None,
             unique: None,
+            key: None,
         };
         let jobs: Vec<NewJob> = ids.iter().map(job).collect();
         dispatch::dispatch(conn, &self.keys, &jobs, &AtomicBool::new(false)).await?;

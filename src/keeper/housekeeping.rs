@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use super::task_monitor::TaskMonitor;
 use super::{HOUSEKEEPING, Keeper, Place};
 use crate::backend::keys::Key;
+use crate::backend::lanes;
 use crate::backend::overview;
 use crate::backend::retention::{self, Trimmed};
 use crate::backend::unique;
@@ -138,6 +139,29 @@ pub(super) async fn trim_unique(keeper: &Keeper, watch: &TaskMonitor) -> Result<
             break;
         }
     }
+    Ok(())
+}
+
+/// Removes what jobs that are gone have left in the keys about lanes, once a minute, and repairs the turns of keys. After the most calls
+/// of a pass, the next pass continues.
+pub(super) async fn trim_lanes(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    let (last, mut place, mut cursor) = watch.lane_scan.lock().clone();
+    if clock::now().since(last) < keeper.worker.store.timings.trim_unique {
+        return Ok(());
+    }
+    let keys = &watch.task.keys;
+    for _ in 0..KEY_CALLS {
+        let name = lanes::PLACES[place];
+        let call = async |conn: &mut _| lanes::trim(conn, keys, name, &cursor, KEY_BATCH).await;
+        cursor = keeper.housekeeping_call(call).await?;
+        if cursor.is_empty() {
+            place = (place + 1) % lanes::PLACES.len();
+            if place == 0 {
+                break;
+            }
+        }
+    }
+    *watch.lane_scan.lock() = (clock::now(), place, cursor);
     Ok(())
 }
 

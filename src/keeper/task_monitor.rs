@@ -27,6 +27,8 @@ pub(crate) struct TaskMonitor {
     pub(super) look_now: Notify,
     /// When unique keys were last removed, and the cursor of the next call.
     pub(super) key_scan: Mutex<(Moment, u64)>,
+    /// When what is left of lanes was last removed, and where the next pass continues: place and cursor.
+    pub(super) lane_scan: Mutex<(Moment, usize, String)>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
     pub(super) connection: Mutex<Option<(OwnConnection, u64)>>,
@@ -44,6 +46,7 @@ impl TaskMonitor {
             #[cfg(feature = "schedules")]
             look_now: Notify::new(),
             key_scan: Mutex::new((now, 0)),
+            lane_scan: Mutex::new((now, 0, String::new())),
             connection: Mutex::default(),
             given_up: AtomicU64::new(0),
         }

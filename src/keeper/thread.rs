@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::housekeeping::{self, count, expire, trim, trim_unique};
+use super::housekeeping::{self, count, expire, trim, trim_lanes, trim_unique};
 use super::log::Log;
 use super::task_monitor::TaskMonitor;
 use super::{Keeper, ahead, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
@@ -42,6 +42,9 @@ pub(crate) fn start(
             start(
                 housekeeping::run(Arc::clone(&keeper), "unique keys", |own, watch| Box::pin(trim_unique(own, watch)))
                     .boxed(),
+            );
+            start(
+                housekeeping::run(Arc::clone(&keeper), "lanes", |own, watch| Box::pin(trim_lanes(own, watch))).boxed(),
             );
             for watch in keeper.watches.iter() {
                 start(beat::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());

@@ -4,6 +4,7 @@
 //! the heartbeat mode cannot be set for a single job.
 
 mod builder;
+pub(crate) mod key;
 pub(crate) mod modes;
 pub(crate) mod overrides;
 mod phases;

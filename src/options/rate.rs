@@ -25,7 +25,7 @@ const LEAST_PART: Duration = Duration::from_millis(100);
 /// let even = TaskOptions::new().rate(Rate::new(100, Duration::from_secs(60)).paced());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "pass it to TaskOptions::rate"]
+#[must_use = "pass it to TaskOptions::rate or Limit::rate"]
 pub struct Rate {
     pub(crate) starts: u32,
     window: Duration,
@@ -80,18 +80,18 @@ impl Limits {
         self.max_running.is_some() || self.rate.is_some()
     }
 
-    pub(super) fn check(self, prefetch: usize, partitions: Option<u32>, faults: &mut Faults) {
+    /// Checks the numbers. `running` is the name of the first.
+    pub(super) fn check_numbers(self, running: &'static str, faults: &mut Faults) {
         if let Some(jobs) = self.max_running {
-            faults.number("max_running", u64::from(jobs), 1, 1_000_000);
+            faults.number(running, u64::from(jobs), 1, 1_000_000);
         }
         if let Some(rate) = self.rate {
             rate.check(faults);
         }
-        if self.any() && prefetch > 0 {
-            let rule = "must be 0 for a task with max_running or a rate";
-            let fix = "leave it out: a job that is claimed ahead would take the slot of another";
-            faults.push(ConfigError::new("prefetch", prefetch.to_string(), rule, fix));
-        }
+    }
+
+    pub(super) fn check(self, partitions: Option<u32>, faults: &mut Faults) {
+        self.check_numbers("max_running", faults);
         if let Some(fault) = partitions.and_then(|count| self.too_small(count)) {
             faults.push(fault);
         }

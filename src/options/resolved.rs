@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::key::Keyed;
 use super::modes::{Durability, EventMode, Priority};
 use super::overrides::Overrides;
 use super::phases::PhaseWaits;
@@ -31,6 +32,7 @@ pub(crate) struct Resolved {
     pub(crate) prefetch: Prefetch,
     /// Over all workers.
     pub(crate) limits: Limits,
+    pub(crate) keyed: Keyed,
     pub(crate) priority: Priority,
     pub(crate) shutdown_grace: Duration,
     pub(crate) cancel_grace: Duration,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::builder::options;
+use super::key::{Keyed, Limit};
 use super::modes::{Durability, EventMode, Priority};
 use super::rate::{Limits, Rate};
 use super::resolved::{Prefetch, Resolved};
@@ -73,6 +74,25 @@ options! {
     /// With a rate no job is claimed ahead, so `prefetch` must not be more than 0. Partitions share the starts in equal parts, rounded
     /// down, so there must not be fewer than partitions. Defaults to no rate. See [limits](crate::guide::limits).
     pub fn rate(mut self, rate: Rate);
+
+    /// Gives each job a key from its input: the text, boolean or whole number at this JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)),
+    /// such as `/customer`.
+    ///
+    /// The jobs of a key wait in a lane of their own, and the keys take turns: of K keys that may start jobs, each starts one within about
+    /// K starts, however many jobs the others have queued. Workers declare the pointer, and every dispatch reads the key from the input,
+    /// also one of a producer that does not know this option. An input without a value there is refused with
+    /// [`Error::Config`](crate::Error::Config). [`Dispatch::key`](crate::Dispatch::key) sets the key of one job instead.
+    ///
+    /// With keys no job is claimed ahead, so `prefetch` must not be more than 0. 2 to 256 characters. Defaults to no keys. See
+    /// [limits](crate::guide::limits).
+    pub fn key(mut self, pointer: &'static str);
+
+    /// The limits of each key, over all workers. Jobs without a key have none.
+    ///
+    /// A slot of a key is the lock of a held job, as for [`max_running`](TaskOptions::max_running): no crash leaks one. A limit counts the
+    /// jobs that are claimed after it was declared. All jobs of a key are in one partition, so a limit is not divided. Defaults to no
+    /// limits. See [limits](crate::guide::limits).
+    pub fn per_key(mut self, limit: Limit);
 
     /// How many partitions the jobs of the task are spread over, by their ids. Each partition is a table of its own, on another node of a
     /// cluster, so that several nodes share the load of the task.
@@ -149,9 +169,13 @@ impl TaskOptions {
         let prefetch = own.prefetch.map_or(Prefetch::Adaptive, Prefetch::Fixed);
         faults.prefetch(prefetch.kept(), concurrency);
         let limits = Limits { max_running: own.max_running, rate: own.rate };
-        limits.check(self.prefetch.unwrap_or(0), self.partitions, &mut faults);
-        // A job that is claimed ahead would take the slot of another.
-        let prefetch = if limits.any() { Prefetch::Fixed(0) } else { prefetch };
+        limits.check(self.partitions, &mut faults);
+        let keyed = Keyed::new(own.key, own.per_key);
+        keyed.check(&mut faults);
+        // A job that is claimed ahead would take the slot of another, or the turn of another key.
+        let is_limited = limits.any() || keyed.any();
+        faults.no_prefetch(self.prefetch.filter(|_| is_limited));
+        let prefetch = if is_limited { Prefetch::Fixed(0) } else { prefetch };
         if let Some(count) = self.partitions {
             faults.partitions(count);
         }
@@ -184,6 +208,7 @@ impl TaskOptions {
             concurrency,
             prefetch,
             limits,
+            keyed,
             priority: own.priority.unwrap_or_default(),
             shutdown_grace,
             cancel_grace,

@@ -29,6 +29,15 @@ impl Faults {
         self.number("partitions", u64::from(count), 1, u64::from(MOST_PARTITIONS));
     }
 
+    /// Refuses a number of jobs to claim ahead, for a task with limits or keys.
+    pub(super) fn no_prefetch(&mut self, jobs: Option<usize>) {
+        if let Some(jobs) = jobs.filter(|jobs| *jobs > 0) {
+            let rule = "must be 0 for a task with max_running, a rate or keys";
+            let fix = "leave it out: a job that is claimed ahead would take the slot of another";
+            self.push(ConfigError::new("prefetch", jobs.to_string(), rule, fix));
+        }
+    }
+
     pub(super) fn prefetch(&mut self, jobs: usize, concurrency: usize) {
         let most = concurrency.saturating_mul(10).max(100);
         if jobs > most {

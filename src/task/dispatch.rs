@@ -14,6 +14,7 @@ use crate::backend::dispatch::NewJob;
 use crate::config_error::Faults;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::options::key::check_key;
 use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
@@ -63,6 +64,7 @@ pub struct Dispatch<I, O> {
     overrides: Overrides,
     durability: Option<Durability>,
     unique: Option<Unique>,
+    key: Option<String>,
     under_way: Option<Written<O>>,
     types: PhantomData<fn(I) -> O>,
 }
@@ -80,6 +82,7 @@ impl<I, O> Dispatch<I, O> {
             overrides: Overrides::default(),
             durability: None,
             unique: None,
+            key: None,
             under_way: None,
             types: PhantomData,
         }
@@ -129,6 +132,16 @@ impl<I, O> Dispatch<I, O> {
     /// Such a job has a call of its own. A key together with an [`id`](Dispatch::id) is refused for a task with several partitions.
     pub fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
+        self
+    }
+
+    /// The key of the job, instead of the one that [`TaskOptions::key`](crate::TaskOptions::key) finds in its input. The job waits in the
+    /// lane of this key, and counts for the limits of [`TaskOptions::per_key`](crate::TaskOptions::per_key).
+    ///
+    /// 1 to 128 bytes without control characters. A key together with an [`id`](Dispatch::id) is refused for a task with several
+    /// partitions.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
@@ -201,6 +214,8 @@ impl<I, O> Dispatch<I, O> {
         }
         let id = self.id.take().and_then(|id| faults.gather(JobId::chosen(&id)));
         faults.gather(overrides.validate());
+        let key = self.key.take();
+        faults.gather(key.as_deref().map_or(Ok(()), check_key));
         if let Some(durability) = self.durability {
             faults.durability(durability);
         }
@@ -217,6 +232,7 @@ impl<I, O> Dispatch<I, O> {
             priority: self.priority.or(own_priority(&self.task)),
             overrides,
             expires_after: self.expires_after,
+            key,
             ..job
         })
     }
@@ -282,6 +298,7 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) ->
         expires_after: None,
         dispatched_at_ms,
         unique: None,
+        key: None,
     }
 }
 

@@ -160,13 +160,17 @@ impl DispatchBuffer {
     /// Reads the answer.
     ///
     /// # Errors
-    /// If the task has another number of partitions. The jobs must then be dispatched again.
+    /// If the task has another number of partitions, or its jobs need keys. The jobs must then be dispatched again.
     fn written(&self, answer: Dispatched) -> Result<Vec<WrittenJob>, Error> {
         match answer {
             Dispatched::Written(written) => Ok(written),
             Dispatched::Partitions(count) => {
                 self.tables.learn(count);
                 Err(Error::Unsupported { what: format!("the task has {count} partitions") })
+            }
+            Dispatched::Pointer(pointer) => {
+                self.tables.learn_pointer(&pointer);
+                Err(Error::Unsupported { what: format!("the jobs of the task have keys, at {pointer}") })
             }
         }
     }

@@ -16,9 +16,10 @@ use crate::backend::repeated::repeated;
 use crate::backend::tables::{Tables, part_of};
 use crate::config_error::{ConfigError, ConfigErrors};
 use crate::error::Error;
-use crate::job::id::JobId;
+use crate::job::id::{JobId, MARK};
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::mutex::Mutex;
+use crate::options::key::key_of;
 use crate::options::modes::{Copies, Durability};
 use crate::options::unique::Placed;
 
@@ -44,8 +45,11 @@ pub(crate) struct Dispatcher {
 
 type BufferKey = (u32, u32, Option<Copies>);
 
-/// How often jobs are dispatched again because the number of partitions turned out to be different.
-const LAYOUTS: usize = 3;
+/// How often jobs are dispatched again because the number of partitions, or where the jobs have keys, turned out to be different.
+const LAYOUTS: usize = 4;
+
+/// What the dispatch of a job depends on: the number of partitions, and the pointer to the keys.
+type Layout = (u32, Option<Arc<str>>);
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, tables: Arc<Tables>, wanted: Option<u32>) -> Dispatcher {
@@ -91,14 +95,27 @@ impl Dispatcher {
         self.agree().await
     }
 
-    /// The buffer of a job. A job with a unique key gets an id in the partition of that key.
-    fn buffer_of(&self, job: &mut Arc<NewJob>, durability: Durability) -> Result<Arc<DispatchBuffer>, Error> {
-        if job.unique.is_none() {
-            return Ok(self.buffer(&job.id, durability));
+    fn layout(&self) -> Layout {
+        (self.tables.parts(), self.tables.pointer())
+    }
+
+    /// Prepares a job for this layout: gives it its key, and an id in the partition of its key.
+    fn fit(&self, job: &mut Arc<NewJob>, (parts, pointer): &Layout) -> Result<(), Error> {
+        if let Some(pointer) = pointer.as_deref().filter(|_| job.key.is_none()) {
+            let key = key_of(&job.payload, pointer);
+            let is_node = job.id.as_str().starts_with(MARK);
+            Arc::make_mut(job).key = Some(match key {
+                // Its id decides about its partition.
+                Ok(_) if is_node && *parts > 1 => String::new(),
+                // It waits with the jobs without keys.
+                Err(_) if is_node => String::new(),
+                key => key?,
+            });
         }
-        let tables = self.tables.all();
-        let part = move_to_its_key(Arc::make_mut(job), tables.len())?;
-        Ok(self.buffer_to(Arc::clone(&tables[part]), durability))
+        if *parts > 1 && (job.unique.is_some() || job.key.is_some()) {
+            move_to_its_key(Arc::make_mut(job), *parts as usize)?;
+        }
+        Ok(())
     }
 
     /// Writes a job. Returns the job that the dispatch leads to, and what the dispatch did.
@@ -109,33 +126,42 @@ impl Dispatcher {
         self.agree().await?;
         let (mut job, mut layouts) = (Arc::new(job), 1..LAYOUTS);
         let written = loop {
-            let buffer = self.buffer_of(&mut job, durability)?;
-            match buffer.dispatch(Arc::clone(&job)).await {
-                Err(_) if buffer.keys.parts() != self.tables.parts() && layouts.next().is_some() => {
-                    self.agree_again().await?;
-                }
+            let layout = self.layout();
+            self.fit(&mut job, &layout)?;
+            match self.buffer(&job.id, durability).dispatch(Arc::clone(&job)).await {
+                Err(_) if layout != self.layout() && layouts.next().is_some() => self.agree_again().await?,
                 answer => break answer?,
             }
         };
         Ok((written.holder.unwrap_or_else(|| job.id.clone()), written.placed))
     }
 
-    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns for each job whether it existed before.
+    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns the id of each job, and whether it existed
+    /// before.
     ///
     /// # Errors
     /// `Partial` with the jobs that are known to be written.
-    pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>, durability: Durability) -> Result<Vec<bool>, Error> {
+    pub(crate) async fn dispatch_many(
+        &self,
+        jobs: Vec<NewJob>,
+        durability: Durability,
+    ) -> Result<Vec<(JobId, bool)>, Error> {
         self.agree().await?;
-        let jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
-        for _ in 1..LAYOUTS {
-            let tables = self.tables.all();
+        let mut jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
+        let mut layouts = 1..LAYOUTS;
+        loop {
+            let (layout, tables) = (self.layout(), self.tables.all());
+            jobs.iter_mut().try_for_each(|job| self.fit(job, &layout))?;
             match self.write_many(&tables, &jobs, durability).await {
                 // Some jobs may be written already; repeating them is safe, since they keep their ids.
-                Err(_) if tables.len() != self.tables.parts() as usize => self.agree_again().await?,
-                answer => return answer,
+                Err(_) if layout != self.layout() && layouts.next().is_some() => self.agree_again().await?,
+                existed => {
+                    // A job with a key may have got another id, in the partition of its key.
+                    let ids = jobs.iter().map(|job| job.id.clone());
+                    return existed.map(|existed| ids.zip(existed).collect());
+                }
             }
         }
-        self.write_many(&self.tables.all(), &jobs, durability).await
     }
 
     /// Writes jobs, each to its table.
@@ -207,20 +233,32 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Gives a job with a unique key an id in the partition of that key, and returns the partition.
-fn move_to_its_key(job: &mut NewJob, parts: usize) -> Result<usize, Error> {
-    let Some(unique) = job.unique.as_mut().filter(|_| parts > 1) else { return Ok(0) };
-    if unique.call != job.id {
-        let rule = format!("must be left to the dispatch: the task has {parts} partitions, and the job a unique key");
-        let fault = ConfigError::new("id", job.id.as_str(), rule, "leave the id or the unique key out");
-        return Err(Error::Config(ConfigErrors::from(fault)));
+/// Gives a job with a key, or a unique key, an id in the partition of that key.
+fn move_to_its_key(job: &mut NewJob, parts: usize) -> Result<(), Error> {
+    let refused =
+        |field, value: &str, rule, fix| Error::Config(ConfigErrors::from(ConfigError::new(field, value, rule, fix)));
+    let key = match (&job.unique, job.key.as_deref().filter(|key| !key.is_empty())) {
+        (Some(unique), Some(key)) if part_of(&unique.key, parts) != part_of(key, parts) => {
+            let rule = format!("must not be set: the task has {parts} partitions, and the jobs have keys, too");
+            return Err(refused("unique", &unique.key, rule, "use one partition, or the same key for both"));
+        }
+        (Some(unique), _) => unique.key.clone(),
+        (None, Some(key)) => key.to_owned(),
+        (None, None) => return Ok(()),
+    };
+    let has_own_id = job.unique.as_ref().map_or(job.dispatched_at_ms.is_some(), |unique| unique.call != job.id);
+    if has_own_id {
+        let rule = format!("must be left to the dispatch: the task has {parts} partitions, and the job a key");
+        return Err(refused("id", job.id.as_str(), rule, "leave the id or the key out"));
     }
-    let part = part_of(&unique.key, parts);
+    let part = part_of(&key, parts);
     while part_of(job.id.as_str(), parts) != part {
         job.id = JobId::generate();
+    }
+    if let Some(unique) = &mut job.unique {
         unique.call = job.id.clone();
     }
-    Ok(part)
+    Ok(())
 }
 
 /// Groups the jobs into calls, each for one partition, with the positions of its jobs. The partitions take turns.
@@ -275,6 +313,7 @@ mod tests {
             expires_after: None,
             dispatched_at_ms: None,
             unique: None,
+            key: None,
         }
     }
 
@@ -283,12 +322,22 @@ mod tests {
         let id = JobId::generate();
         let unique = Unique::by("order-7").to_send(b"1", id.clone());
         let mut job = NewJob { id: id.clone(), unique: Some(unique), ..job(1) };
-        assert_eq!((move_to_its_key(&mut job, 1).unwrap(), &job.id), (0, &id));
-        let part = move_to_its_key(&mut job, 7).unwrap();
-        assert_eq!((part, part_of(job.id.as_str(), 7)), (part_of("order-7", 7), part));
+        move_to_its_key(&mut job, 7).unwrap();
+        assert_eq!(part_of(job.id.as_str(), 7), part_of("order-7", 7));
         assert_eq!(job.unique.as_ref().map(|unique| &unique.call), Some(&job.id));
         job.id = JobId::from_wire("chosen");
-        assert!(move_to_its_key(&mut job, 1).is_ok() && move_to_its_key(&mut job, 7).is_err());
+        assert!(move_to_its_key(&mut job, 7).is_err());
+    }
+
+    #[test]
+    fn a_job_is_in_the_partition_of_its_key() {
+        let mut keyed = NewJob { key: Some("acme".to_owned()), ..job(1) };
+        move_to_its_key(&mut keyed, 7).unwrap();
+        assert_eq!(part_of(keyed.id.as_str(), 7), part_of("acme", 7));
+        keyed.dispatched_at_ms = Some(1);
+        assert!(move_to_its_key(&mut keyed, 7).is_err(), "its id was chosen");
+        let unkeyed = &mut NewJob { key: Some(String::new()), ..keyed };
+        assert!(move_to_its_key(unkeyed, 7).is_ok());
     }
 
     #[test]

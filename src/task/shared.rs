@@ -33,6 +33,9 @@ impl TaskShared {
     /// A task whose name and options were checked. Its events are read from now on, for as long as the value exists.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
         let tables = store.tables(&name);
+        if let Some(pointer) = options.keyed.pointer {
+            tables.learn_pointer(pointer);
+        }
         let followed = events.follow(&name, &tables);
         let dispatcher = Dispatcher::new(store.clone(), tables.clone(), options.partitions);
         let hook = OnceLock::new();

@@ -214,11 +214,9 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
 impl<I, O> TaskRef<I, O> {
     async fn write(&self, jobs: Result<Vec<NewJob>, Error>) -> Result<Vec<JobHandle<O>>, Error> {
-        let jobs = jobs?;
-        let ids: Vec<JobId> = jobs.iter().map(|job| job.id.clone()).collect();
-        let existed = self.shared.dispatcher.dispatch_many(jobs, self.shared.options.durability).await?;
+        let written = self.shared.dispatcher.dispatch_many(jobs?, self.shared.options.durability).await?;
         let handle = |(id, existed)| JobHandle::new(self.shared.clone(), id, Some(existed));
-        Ok(ids.into_iter().zip(existed).map(handle).collect())
+        Ok(written.into_iter().map(handle).collect())
     }
 }
 

@@ -119,6 +119,7 @@ async fn until_nothing_waits(
             busy |= waiting + claimed + running + finalizing > 0;
             if waiting > 0 {
                 store.call(async |conn| drain::end_rest(conn, keys).await).await?;
+                store.call(async |conn| drain::end_rests_of_keys(conn, keys).await).await?;
             }
             if finalizing > 0 {
                 store.call(async |conn| drain::bring_hooks_forward(conn, keys).await).await?;

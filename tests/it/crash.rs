@@ -9,8 +9,8 @@ use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, Warnings, eventually, is_thorough};
 use heartline::{
-    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, Outcome, StallAction, StallOptions,
-    StallReason, TaskRef, WorkerIdentity, WorkerState,
+    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, Limit, Outcome, StallAction,
+    StallOptions, StallReason, TaskRef, WorkerIdentity, WorkerState,
 };
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,7 @@ fn a_worker_process_for_the_other_tests() {
         let (slots, name) = what.split_once('@').unwrap_or((what, ""));
         let (slots, has_hook) = slots.strip_suffix('h').map_or((slots, false), |slots| (slots, true));
         let (slots, most) = slots.split_once('#').map_or((slots, None), |(slots, most)| (slots, Some(most)));
+        let (slots, per_key) = slots.split_once('%').map_or((slots, None), |(slots, most)| (slots, Some(most)));
         let (slots, ahead) = slots.split_once('+').unwrap_or((slots, "0"));
         let options = match ahead {
             "adaptive" => adaptive().stall(stall),
@@ -56,6 +57,9 @@ fn a_worker_process_for_the_other_tests() {
         let mut options = options.concurrency(slots.parse().unwrap());
         if let Some(most) = most {
             options = options.max_running(most.parse().unwrap());
+        }
+        if let Some(most) = per_key {
+            options = options.per_key(Limit::new().running(most.parse().unwrap()));
         }
         let hook_log = log.clone();
         let task = app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
@@ -721,6 +725,37 @@ async fn a_limit_of_running_jobs_holds_over_kills_and_leaks_no_slot() {
     }
     eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
     assert_eq!(task.counts().await.unwrap().failed, 0);
+    assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills hit no running job");
+}
+
+/// Three keys with one slot each. At no time are two jobs of a key held, and no death leaves a slot behind.
+#[tokio::test]
+async fn the_slots_of_keys_survive_kills_of_their_holders() {
+    const JOBS: usize = 300;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let worker = || Process::spawn(&test, &test.redis().url(), "5%1", 1000);
+    let mut workers: Vec<Process> = (0..3).map(|_| worker()).collect();
+    eventually("it is declared", PATIENCE, async || test.column("meta", "perKey").await.is_some()).await;
+    let jobs =
+        (0..JOBS).map(|at| task.dispatch("short".to_owned()).id(format!("job-{at}")).key(["a", "b", "c"][at % 3]));
+    futures_util::future::try_join_all(jobs).await.unwrap();
+    let kills = if is_thorough() { 200 } else { 8 };
+    for round in 1..=kills {
+        let enough = (JOBS * round / (kills + 1)) as u64;
+        eventually("jobs continue", PATIENCE, async || {
+            let held: Vec<String> = test.run("HKEYS", "locks", &[]).await;
+            let key_of = |id: &String| id.trim_start_matches("job-").parse::<usize>().unwrap() % 3;
+            let keys: BTreeSet<usize> = held.iter().map(key_of).collect();
+            assert_eq!(keys.len(), held.len(), "two of one key: {held:?}");
+            task.counts().await.unwrap().completed >= enough
+        })
+        .await;
+        workers.remove(0).kill();
+        workers.push(worker());
+    }
+    eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
+    assert_eq!((task.counts().await.unwrap().failed, test.dump("laneHeld").await), (0, None));
     assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills hit no running job");
 }
 

@@ -9,6 +9,7 @@ mod events;
 mod flows;
 mod health;
 mod jobs;
+mod lanes;
 mod metrics;
 mod pages;
 mod recover;
@@ -111,6 +112,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Workers { beats: true, .. } => workers::list_beats(session).await,
         Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
         Command::Unique(command) => unique::run(session, command).await,
+        Command::Lanes(command) => lanes::run(session, command).await,
         Command::Flows(command) => flows::run(session, command).await,
         Command::Schedules(command) => schedules::run(session, command).await,
         Command::Stalls(command) => stalls::run(session, command).await,

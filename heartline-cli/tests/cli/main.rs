@@ -8,6 +8,7 @@ mod demo;
 #[cfg(target_os = "linux")]
 mod explain;
 mod flows;
+mod lanes;
 #[cfg(target_os = "linux")]
 mod lost_workers;
 mod metrics;

@@ -54,6 +54,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("fence", job.fence.map(|fence| fence.to_string())),
         ("cancel requested", job.cancel_requested.clone()),
         ("unique key", job.unique_key.clone()),
+        ("key", job.key.clone()),
         ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
         ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
         ("recovered", recovery),

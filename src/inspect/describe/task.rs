@@ -29,6 +29,10 @@ pub fn limit(limit: Option<LimitReached>, now: SystemTime) -> Option<String> {
     Some(match limit? {
         LimitReached::MaxRunning => "as many jobs run as max_running allows".to_owned(),
         LimitReached::Resting { until } => format!("the task rests until {}", exact(until, now)),
+        LimitReached::KeyFull { since } => {
+            format!("as many jobs of its key run as per_key allows, since {}", exact(since, now))
+        }
+        LimitReached::KeyResting { until } => format!("its key rests until {}", exact(until, now)),
     })
 }
 
@@ -77,11 +81,16 @@ pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
     });
     let limits = option("limits").and_then(|limits| limits::words(limits, task.parts.len() as u64));
     let (max_running, rate) = limits.unwrap_or_default();
+    let (running_of_key, rate_of_key) =
+        option("perKey").and_then(|limits| limits::words(limits, 1)).unwrap_or_default();
     let facts = [
         ("concurrency", text("concurrency")),
         ("prefetch", text("prefetch").filter(|count| count != "0")),
         ("max running", max_running),
         ("rate", rate),
+        ("key", text("key")),
+        ("running per key", running_of_key),
+        ("rate per key", rate_of_key),
         ("attempts", text("attempts")),
         ("timeout", time("timeoutMs")),
         ("max stalls", text("maxCount")),
@@ -89,7 +98,7 @@ pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
         ("recovery", grace.filter(|grace| !grace.is_empty())),
         ("heartbeats", text("heartbeat")),
         ("events", text("eventMode")),
-        ("priority", text("priority")),
+        ("priority", option("priority").and_then(|words| words.split(' ').next()).map(str::to_owned)),
         ("hook", (option("hook") == Some("1")).then(|| "on_complete runs before a job ends".to_owned())),
         ("keep completed", kept("Completed")),
         ("keep failed", kept("Failed")),

@@ -126,8 +126,8 @@ impl WorkflowProgress {
                     return Err(Error::timed_out());
                 }
                 let jobs = some.iter().map(job_of).collect();
-                let existed = self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await?;
-                let there = some.iter().zip(existed).filter_map(|(node, existed)| existed.then_some(node));
+                let written = self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await?;
+                let there = some.iter().zip(written).filter_map(|(node, (_, existed))| existed.then_some(node));
                 self.replace_stale(keys, &task, there.collect()).await
             };
             let sent = sent.await;
@@ -221,6 +221,7 @@ pub(super) fn job_of(node: &ToSend) -> NewJob {
         expires_after: None,
         dispatched_at_ms: Some(ms_of(SystemTime::now())),
         unique: None,
+        key: None,
     }
 }
 

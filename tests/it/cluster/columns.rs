@@ -151,6 +151,13 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     let _: Option<u64> = ask(from, &["ZADD", &outbox, "1", "~nobody/a/0/1"]).await;
     // The mark of an earlier run that began early.
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:early"), "works", "1"]).await;
+    // What keys leave.
+    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOf"), "nobody", "k"]).await;
+    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneStarts"), "k", "1 1"]).await;
+    for place in ["lanes", "turns", "laneHeld"] {
+        let _: Option<u64> =
+            ask(from, &["ZADD", &format!("heartline:{{{TASK}}}:{place}"), "0", "k\x002\0nobody"]).await;
+    }
     let (names, before) = held_at(from).await;
     // Silent jobs and the marker change all the time.
     let missing: Vec<String> = described().into_iter().filter(|name| !names.contains(name)).collect();
@@ -164,6 +171,7 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     let (left, _) = held_at(from).await;
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(held_at(to).await.1, before);
+    let _: Option<u64> = ask(to, &["DEL", &format!("heartline:{{{TASK}}}:lanes")]).await;
     let audit = inspector.audit(TASK).await.unwrap();
     assert!(audit.is_clean(), "{audit:?}");
 

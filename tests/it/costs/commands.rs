@@ -133,9 +133,9 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 // How many runs broke off, and when (HINCRBY, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 4, hexists {n}, hget 1, hincrby {}, hlen 19, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
-         time 1, xadd 2, zadd 1, zcard 3",
-        55 + 2 * n,
+        "{}: exists 4, hdel 4, hexists {n}, hget 1, hincrby {}, hlen 20, hmget 5, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+         time 1, xadd 2, zadd 1, zcard 5",
+        59 + 2 * n,
         3 + n
     )
 }
@@ -172,7 +172,7 @@ fn states(open: usize, completed: usize) -> String {
 
 // Where the job is (ZMSCORE 4, HMGET, HLEN 2, HEXISTS), its small columns and the reason of a cancel (HGET 14),
 // whether it is a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "27: hexists 1, hget 15, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
+const INSPECT: &str = "28: hexists 1, hget 16, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
 
 /// The columns of a delayed job.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

@@ -43,9 +43,15 @@ fn files(dir: &str, ending: &str) -> Vec<String> {
     found
 }
 
+/// The file of a script. A variant has its own header, and the text of the script of which it is one.
+fn file_of(name: &str) -> String {
+    let base = if name == "settle_keyed" { read("lua/settle.lua") } else { String::new() };
+    read(&format!("lua/{name}.lua")) + &base
+}
+
 /// The header of a script and what follows it.
 fn header(name: &str) -> (Vec<String>, Vec<String>) {
-    let text = read(&format!("lua/{name}.lua"));
+    let text = file_of(name);
     let lines = text.lines().map(str::to_owned).collect::<Vec<_>>();
     let end = lines.iter().position(|line| !line.starts_with("--")).unwrap();
     (lines[..end].to_vec(), lines[end..].to_vec())
@@ -61,6 +67,8 @@ fn entries(header: &[String], word: &str) -> Vec<(usize, String, String, String)
         let (kind, usage) = rest.split_once(')').unwrap_or((rest, ""));
         found.push((number.parse().unwrap(), name.trim().to_owned(), kind.to_owned(), usage.trim().to_owned()));
     }
+    // A variant names its own keys first.
+    found.sort_by_key(|(number, ..)| *number);
     found
 }
 
@@ -151,6 +159,9 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         ("expiresAt", "expires_at"),
         ("error", "errors"),
         ("uniqueOf", "unique_of"),
+        ("laneOf", "lane_of"),
+        ("laneHeld", "lane_held"),
+        ("laneStarts", "lane_starts"),
         ("schedules:rule", "schedules_rule"),
         ("schedules:input", "schedules_input"),
         ("schedules:paused", "schedules_paused"),
@@ -166,12 +177,18 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
     for script in scripts() {
         let (header, _) = header(script.name);
         let lines = header.iter().filter_map(|line| line.strip_prefix("-- Uses     "));
-        let uses: Vec<&str> = lines.flat_map(|line| line.split(' ')).collect();
+        let replaced = header.iter().find_map(|line| line.strip_prefix("-- Replaces ")?.split_once(" by "));
+        let replaced = |name| match replaced {
+            Some((old, new)) if old == name => new,
+            _ => name,
+        };
+        let uses: Vec<&str> =
+            lines.flat_map(|line| line.split(' ')).flat_map(|name| replaced(name).split(' ')).collect();
         let fragments: String = uses.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect();
         let keys = entries(&header, "KEYS");
         let names: Vec<&str> =
             keys.iter().map(|(_, name, ..)| *in_lua.get(name.as_str()).unwrap_or(&name.as_str())).collect();
-        let file = read(&format!("lua/{}.lua", script.name));
+        let file = file_of(script.name);
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
         let table = format!("local keys = {{ {} }}\n", fields.join(", "));
         let takes_all = ["book", "faults", "gone", "named", "resolve", "tick_jobs"];
@@ -298,9 +315,11 @@ fn lua(path: &str) -> Vec<(usize, String)> {
 fn scripts_define_no_globals_and_build_no_keys() {
     for path in files("lua", "lua") {
         for (number, line) in lua(&path) {
-            assert!(!line.starts_with("function "), "{path}:{number} defines a global");
-            // The keys of other tasks follow those with a name.
-            let is_other = path == "lua/lib/flow_dispatch.lua" && line.contains("KEYS[count + at]");
+            let is_local = !line.starts_with("function ") || line.starts_with("function lanes.");
+            assert!(is_local, "{path}:{number} defines a global");
+            // The keys of other tasks, and of a variant, follow those with a name.
+            let is_other = path == "lua/lib/flow_dispatch.lua" && line.contains("KEYS[count + at]")
+                || path == "lua/lib/heads_of_lanes.lua" && line.contains(" KEYS[");
             let is_named = !line.replace("TASK_KEYS", "").contains("KEYS");
             assert!(is_named || is_other, "{path}:{number} does not call a key by its name");
             assert!(!line.contains(".. ':") || line.contains("worker"), "{path}:{number} builds a key");
@@ -342,9 +361,14 @@ fn only_one_fragment_writes_a_terminal_state() {
     }
     assert!(ends.len() == 1 && ends[0].0 == "lua/lib/flow_step.lua" && ends[0].1.contains("'failed'"), "{ends:?}");
     // Due times, hooks, expiry, the wake marker, the lists of workers and tasks, names, and schedules are not places of
-    // ended jobs.
+    // ended jobs. Nor are lanes.
     let known = ["delayed", "finalizing", "expires", "wake", "seen", "name"];
-    let is_known = |place: &str| known.contains(&place) || place.trim_start_matches("keys.").starts_with("schedules");
+    let of_lanes = ["turns", "lanes.", "columns.lanes"];
+    let is_known = |place: &str| {
+        known.contains(&place)
+            || place.trim_start_matches("keys.").starts_with("schedules")
+            || of_lanes.iter().any(|start| place.starts_with(start))
+    };
     let terminal = writes.iter().filter(|(_, place)| !is_known(place)).collect::<Vec<_>>();
     assert_eq!(terminal, [&("lua/lib/enter.lua".to_owned(), "set".to_owned())]);
     assert!(writes.len() > 4, "{writes:?}");

@@ -13,6 +13,7 @@ pub mod fixtures;
 mod handler_errors;
 mod hooks;
 mod inspector;
+mod keys;
 mod limits;
 mod liveness;
 mod logs;

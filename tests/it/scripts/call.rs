@@ -262,7 +262,8 @@ impl Task {
     pub async fn call(&mut self, name: &str, args: &(impl Args + ?Sized)) -> Result<String, RedisError> {
         let keys = self.script(name).keys.clone();
         let args = args.words();
-        self.call_on(name, &keys, &if name == "settle" { settle_args(&args) } else { args }).await
+        self.call_on(name, &keys, &if name == "settle" || name == "settle_keyed" { settle_args(&args) } else { args })
+            .await
     }
 
     /// Like [`call`](Self::call), with other keys than those in the table.

@@ -92,6 +92,22 @@ async fn dispatch_unique_and_trim_unique_declare_their_keys() {
 }
 
 #[tokio::test]
+async fn scripts_of_lanes_declare_their_keys() {
+    let mut task = cluster().await;
+    task.write("meta perKey=1 9 60000000").await;
+    let args = "1 1 4 a 1 b 2 c 3 d 4 laneOf 1 k laneOf 2 k laneOf 3 l laneOf 4 m delay 4 60000";
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
+    assert!(task.ok("settle_keyed", "1 w 1000 9 0 0").await.contains(" a c ["));
+    let fence: u64 = task.field("locks", "a").await.strip_prefix("w:").unwrap().parse().unwrap();
+    assert!(task.ok("settle_keyed", &format!("2 w 1000 9 '1 42' 0 a {fence}")).await.contains(" b ["));
+    for place in ["laneOf", "laneStarts", "laneHeld", "lanes"] {
+        assert!(task.ok("trim_lanes", &format!("{place} - 500")).await.starts_with("[trimmed "));
+    }
+    assert!(task.ok("lanes", "ready 9").await.starts_with("[lanes "));
+    assert!(task.ok_at("delayed", "jobs", "waiting 0 'l -' 10 -inf +inf - -").await.starts_with("[page "));
+}
+
+#[tokio::test]
 async fn partitions_declares_its_keys() {
     let mut task = cluster().await;
     task.lose_options().await;
@@ -307,7 +323,7 @@ async fn pause_audited_and_resume_declare_their_keys() {
 async fn overview_jobs_and_history_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    assert!(task.ok("overview", "").await.contains(" [2 1 0 1 0 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
+    assert!(task.ok("overview", "").await.contains(" [2 1 0 1 0 1 1 2] ['' '' first '' '' '' '' ''] 5 0 1 "));
     assert!(task.ok("jobs", "waiting 0 - 100 -inf +inf - -").await.starts_with("[page '' 4 [[first "));
     assert!(task.ok("jobs", "running 0 - 9 -inf +inf - -").await.contains("[running w:1 "));
     for place in ["delayed", "completed", "failed", "cancelled"] {

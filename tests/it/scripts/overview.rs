@@ -5,7 +5,7 @@ async fn an_unused_task_is_empty() {
     let mut task = Task::with("no meta").await;
     assert_eq!(
         timeless(&task.ok("overview", "").await),
-        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0]"
+        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0]"
     );
     assert!(task.exact().await.is_empty());
 }
@@ -23,7 +23,7 @@ async fn one_call_returns_the_whole_summary() {
     task.write("failed late=9e12; completed lately-1=9e12, lately-2=9e12; parked r-1=1 running 5").await;
     task.write("meta paused=77").await;
     let reply = task.unchanged("overview", "").await;
-    let heads = "[h-1 55 n-1 45 l-1 '']";
+    let heads = "[h-1 55 n-1 45 l-1 '' '' '']";
     assert_eq!(
         timeless(&reply),
         format!("[seen NOW [4 2 0 3 0 3 3 3] {heads} 8000000000000 2 1 [paused 77] 1 1 2 0 7]")
@@ -38,7 +38,7 @@ async fn the_first_job_of_a_list_is_the_first_that_waits() {
     }
     task.ok("settle", "1 w 1000 1 0 0").await;
     assert_keys!(task, "wait x y a");
-    assert_text!(task.ok("overview", "").await, contains(" [1 0 0 1 0 0 0 2] ['' '' a '' '' ''] "));
+    assert_text!(task.ok("overview", "").await, contains(" [1 0 0 1 0 0 0 2] ['' '' a '' '' '' '' ''] "));
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn the_first_job_is_found_if_its_id_has_an_extra_entry() {
     task.ok("dispatch", "1 1 1 a 1").await;
     task.ok("settle", "1 w 1000 1 0 0").await;
     assert_keys!(task, "wait a b a");
-    assert_text!(task.ok("overview", "").await, contains(" [2 0 0 1 0 0 0 0] ['' '' a '' '' ''] "));
+    assert_text!(task.ok("overview", "").await, contains(" [2 0 0 1 0 0 0 0] ['' '' a '' '' '' '' ''] "));
 }
 
 #[tokio::test]
@@ -61,6 +61,9 @@ async fn the_search_for_the_first_job_ends_after_600_tombstones() {
         let counted: Vec<(&str, &str)> = ids.iter().map(|id| (*id, "1")).collect();
         task.hset("tombstones", &counted).await;
         task.write(&format!("meta tombstones={count}; waits a")).await;
-        assert_text!(task.ok("overview", "").await, contains(&format!(" [1 0 0 0 0 0 0 0] ['' '' {first} '' '' ''] ")));
+        assert_text!(
+            task.ok("overview", "").await,
+            contains(&format!(" [1 0 0 0 0 0 0 0] ['' '' {first} '' '' '' '' ''] "))
+        );
     }
 }

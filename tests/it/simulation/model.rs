@@ -8,6 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use hooks::Outcome;
 pub use parked::{PLAIN, Verdict, Wait, Waits, text as grace_text};
 
+/// The key of a job, in runs with keys: by its number. Some jobs have none.
+pub fn key_of(id: &str) -> Option<String> {
+    let number: u32 = id.strip_prefix("job-")?.parse().ok()?;
+    (!number.is_multiple_of(4)).then(|| format!("key {}", number % 4))
+}
+
 /// The columns and the place of a job.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -244,6 +250,8 @@ pub struct Model {
     pub paused: bool,
     /// How many jobs may be held, besides those whose hook runs.
     pub max_running: Option<usize>,
+    /// How many jobs of a key may be held, if jobs have keys.
+    pub per_key: Option<usize>,
     /// The task has a hook.
     pub hook: bool,
     /// What silent jobs wait for, by the options in force.
@@ -281,6 +289,7 @@ impl Model {
             tombstones: BTreeMap::new(),
             paused: false,
             max_running: None,
+            per_key: None,
             hook: false,
             grace: PLAIN,
             parked: BTreeMap::new(),
@@ -335,13 +344,13 @@ impl Model {
     }
 
     /// A call that was not executed before. `first_fence` is that of the reply; `finalizing` are the jobs whose hook
-    /// waited before, in their order.
+    /// waited before, in their order. Which keys have their turn is not modelled: `answered` are the claimed ones.
     pub fn settle(
         &mut self,
         (worker, number, ask): (&str, u64, u64),
         reports: &[Report],
         want: Want,
-        first_fence: u64,
+        (first_fence, answered): (u64, &[String]),
         finalizing: &[String],
     ) -> Settled {
         let (lost, held): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !self.holds(worker, report));
@@ -363,7 +372,13 @@ impl Model {
             begin = begin.min(with_slot);
             jobs = jobs.min(with_slot).min(most.saturating_sub(self.running()));
         }
-        let claimed = self.take_heads(jobs);
+        if self.per_key.is_some() {
+            (begin, jobs) = (begin.min(with_slot), jobs.min(with_slot));
+        }
+        let claimed = match self.per_key {
+            Some(most) => self.take_turns(jobs, most, answered.get(hooks.len()..).unwrap_or_default()),
+            None => self.take_heads(jobs),
+        };
         for report in others.iter().filter(|report| report.said == Said::Unstart) {
             (self.job(&report.id).claimed, self.job(&report.id).early) = (true, false);
             self.events.push(format!("claimed {}", report.id));
@@ -436,6 +451,56 @@ impl Model {
             }
         }
         claimed
+    }
+
+    /// Takes the jobs that the script chose: each waits, and none of its key is held over the limit.
+    fn take_turns(&mut self, want: usize, most: usize, answered: &[String]) -> Vec<String> {
+        assert!(answered.len() <= want, "{answered:?} of {want}");
+        for (at, id) in answered.iter().enumerate() {
+            assert!(self.waits(id) && !answered[..at].contains(id), "{id} does not wait");
+            let before =
+                |key: &str| answered[..at].iter().filter(|other| key_of(other) == Some(key.to_owned())).count();
+            let over = key_of(id).filter(|key| self.held_of(key) + before(key) >= most);
+            assert_eq!(over, None, "{id} is over the limit of its key");
+        }
+        answered.to_vec()
+    }
+
+    /// How many jobs of a key are held, besides those whose hook runs.
+    pub fn held_of(&self, key: &str) -> usize {
+        self.held_with_keys().iter().filter(|(own, _)| own == key).count()
+    }
+
+    /// The held jobs that have keys, besides those whose hook runs.
+    pub fn held_with_keys(&self) -> BTreeSet<(String, String)> {
+        let held = self.active.union(&self.candidates).filter(|id| self.jobs[*id].outcome.is_none());
+        held.filter_map(|id| Some((key_of(id)?, id.clone()))).collect()
+    }
+
+    /// The waiting jobs that may be claimed now.
+    pub fn claimable(&self) -> Vec<&String> {
+        let full = self.max_running.is_some_and(|most| self.running() >= most);
+        let is_free = |id: &str| key_of(id).is_none_or(|key| self.held_of(&key) < self.per_key.unwrap_or(usize::MAX));
+        let waiting = self.jobs.iter().filter(|(_, job)| job.place == Place::Waiting).map(|(id, _)| id);
+        waiting.filter(|id| !(self.paused || full) && is_free(id)).collect()
+    }
+
+    /// Takes over where entries of waiting jobs are, which keys make hard to tell. The jobs that wait must be the same.
+    pub fn adopt(&mut self, view: &View) {
+        let mut left = view.tombstones.clone();
+        let entries = view.lists.iter().flatten();
+        let waiting: BTreeSet<&String> = entries
+            .filter(|id| match left.get_mut(*id) {
+                Some(count) if *count > 0 => {
+                    *count -= 1;
+                    false
+                }
+                _ => true,
+            })
+            .collect();
+        let expected = self.jobs.iter().filter(|(_, job)| job.place == Place::Waiting).map(|(id, _)| id);
+        assert!(waiting.into_iter().eq(expected), "other jobs wait");
+        (self.lists, self.tombstones) = (view.lists.clone(), view.tombstones.clone());
     }
 
     /// Reports that end no job: retries, requeues, and begins of jobs claimed ahead, which are returned.

@@ -96,7 +96,7 @@ impl Task {
     /// Calls `settle`. Before, calls `settle_plain` on a copy of the task if it may answer: then it leaves what `settle`
     /// leaves, or it leaves the call to `settle` and writes nothing. Also returns which.
     pub fn settle(&mut self, args: &[String]) -> (Vec<Value>, Option<&'static str>) {
-        let Some(plain_args) = plain_args(args) else { return (self.call("settle", args), None) };
+        let Some(plain_args) = plain_args(args) else { return (self.settle_whole(args), None) };
         let (own, copy) = (self.prefix.clone(), format!("plain-{}", self.prefix));
         let names: BTreeSet<&str> = all_scripts()["settle"].1.iter().copied().collect();
         self.copy(&names, &own, &copy);
@@ -104,7 +104,7 @@ impl Task {
         self.prefix.clone_from(&copy);
         let plain: Vec<Value> = self.call("settle_plain", &plain_args);
         self.prefix.clone_from(&own);
-        let reply: Vec<Value> = self.call("settle", args);
+        let reply = self.settle_whole(args);
         let (left, expected) = (self.shown(&names, &copy), self.shown(&names, &own));
         self.clear(&names, &copy);
         if plain == [Value::BulkString(b"full".to_vec())] {
@@ -114,6 +114,38 @@ impl Task {
         assert_eq!(left, expected, "settle_plain and settle differ: {args:?}");
         assert_eq!(plain[1..4], reply[3..6], "{args:?}");
         (reply, Some("settled as plain"))
+    }
+
+    /// Calls `settle`, or `settle_keyed` if jobs have keys.
+    fn settle_whole(&mut self, args: &[String]) -> Vec<Value> {
+        let reply: Vec<Value> = self.call("settle", args);
+        let is_keyed = reply == [Value::BulkString(b"keyed".to_vec())];
+        if is_keyed { self.call("settle_keyed", args) } else { reply }
+    }
+
+    /// An idle worker takes the marker that woke it.
+    pub fn take_marker(&mut self) {
+        let _: Vec<String> = redis::cmd("ZPOPMIN").arg(format!("{}wake", self.prefix)).query(&mut self.conn).unwrap();
+    }
+
+    /// Whether an idle worker would be woken.
+    pub fn is_marked(&mut self) -> bool {
+        self.conn.exists(format!("{}wake", self.prefix)).unwrap()
+    }
+
+    /// The entries of a key about lanes, each as key and id.
+    pub fn lane_entries(&mut self, name: &str) -> Vec<(String, String)> {
+        let entries: Vec<String> = self.conn.zrange(format!("{}{name}", self.prefix), 0, -1).unwrap();
+        let words = |entry: &String| {
+            let (key, rest) = entry.split_once('\0')?;
+            Some((key.to_owned(), rest.rsplit('\0').next()?.to_owned()))
+        };
+        entries.iter().map(|entry| words(entry).unwrap()).collect()
+    }
+
+    /// The keys that have a turn, rest or are full.
+    pub fn turns(&mut self) -> BTreeSet<String> {
+        self.conn.zrange(format!("{}turns", self.prefix), 0, -1).unwrap()
     }
 
     /// These keys with a prefix, as text without current times.
@@ -289,6 +321,7 @@ impl Task {
 
     /// The whole state. No column may have a job without a payload.
     pub fn view(&mut self) -> View {
+        let lanes: Vec<String> = self.lane_entries("lanes").into_iter().map(|(_, id)| id).collect();
         let mut read = redis::pipe();
         let key = |name: &str| format!("{}{name}", self.prefix);
         for list in ["wait:high", "wait", "wait:low"] {
@@ -309,7 +342,8 @@ impl Task {
             redis::from_redis_value(answers.next().unwrap()).unwrap()
         }
         let answers = &mut answers;
-        let lists = [next(answers), next(answers), next(answers)];
+        let mut lists: [Vec<String>; 3] = [next(answers), next(answers), next(answers)];
+        lists[0].extend(lanes);
         let (delayed, finalizing) = (next(answers), next(answers));
         let ended = [next(answers), next(answers), next(answers)];
         let (active, candidates, locks) = (next(answers), next(answers), next(answers));

@@ -12,7 +12,7 @@ use heartline::_internals::SimulatedWitness;
 
 use crate::simulation::FAR;
 use crate::simulation::ledger::Ledger;
-use crate::simulation::model::{Crash, Model, New, PLAIN, Priority, Report, State, View, Wait, Waits, Want};
+use crate::simulation::model::{Crash, Model, New, PLAIN, Priority, Report, State, View, Wait, Waits, Want, key_of};
 use crate::simulation::task::Task;
 
 /// Intervals of workers, ms.
@@ -149,6 +149,8 @@ impl World {
         let mut model = Model::new(keep, crash, task.now_ms());
         model.max_running = (seed % 4 == 1).then_some(if seed % 8 == 1 { 3 } else { 2 });
         options.extend(["limits".to_owned(), model.max_running.map_or(String::new(), |most| format!("{most} 0 0"))]);
+        model.per_key = (seed % 5 == 2).then_some(if seed.is_multiple_of(2) { 1 } else { 2 });
+        options.extend(["perKey".to_owned(), model.per_key.map_or(String::new(), |most| format!("{most} 0 0"))]);
         let mut world = World {
             rng,
             now: 10_000,
@@ -432,6 +434,9 @@ impl World {
             if let Some(max_count) = job.max_count {
                 triple("maxCount", max_count.to_string());
             }
+            if let Some(key) = key_of(&job.id).filter(|_| self.model.per_key.is_some()) {
+                triple("laneOf", key);
+            }
             if job.priority != Priority::Normal {
                 triple("priority", format!("{:?}", job.priority).to_lowercase());
             }
@@ -519,6 +524,17 @@ impl World {
         self.check();
     }
 
+    /// The slots of keys are those of the held jobs, each key with waiting jobs has a turn or waits for one, and no worker sleeps next
+    /// to a job that may be claimed.
+    fn check_lanes(&mut self) {
+        let held: BTreeSet<(String, String)> = self.task.lane_entries("laneHeld").into_iter().collect();
+        assert_eq!(held, self.model.held_with_keys(), "the slots of keys");
+        let (turns, lanes) = (self.task.turns(), self.task.lane_entries("lanes"));
+        assert!(lanes.iter().all(|(key, _)| turns.contains(key)), "{lanes:?} has a key without a turn: {turns:?}");
+        let claimable = self.model.claimable();
+        assert!(claimable.is_empty() || self.task.is_marked(), "{claimable:?} can be claimed, and no worker is woken");
+    }
+
     /// Redis holds what the model holds, and reported each transition once and in order.
     fn check(&mut self) {
         let view = self.task.view();
@@ -526,6 +542,10 @@ impl World {
         let events = self.task.events();
         self.ledger.look(&events, &view);
         self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
+        if self.model.per_key.is_some() {
+            self.model.adopt(&view);
+            self.check_lanes();
+        }
         assert_eq!(view, self.model.view());
         if self.task.is_full() {
             assert!(

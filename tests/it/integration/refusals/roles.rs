@@ -5,9 +5,9 @@ use crate::support::task::{INTERVAL, MortalWorker, TestTask, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::{
-    App, Context, Graph, Heartbeat, JobError, JobFilter, JobHandle, JobState, JobValues, Outcome, Placed, Priority,
-    RetryPolicy, SilentSelection, StallOptions, TaskDef, TaskOptions, TaskRef, Unique, WorkerIdentity, WorkflowOptions,
-    WorkflowState,
+    App, Context, Graph, Heartbeat, JobError, JobFilter, JobHandle, JobState, JobValues, Limit, Outcome, Placed,
+    Priority, RetryPolicy, SilentSelection, StallOptions, TaskDef, TaskOptions, TaskRef, Unique, WorkerIdentity,
+    WorkflowOptions, WorkflowState,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -107,6 +107,9 @@ impl Stage {
     }
 }
 
+/// The name of a task with keys.
+const LANES: &str = "lanes";
+
 /// No job is recovered before a person acts.
 fn patient() -> TaskOptions {
     fast_with(StallOptions::new().interval(INTERVAL))
@@ -150,6 +153,7 @@ async fn produces(stage: &Stage) {
     let unique = Unique::by("ahead").replace();
     let replaced = jobs.dispatch("open".into()).unique(unique).await.unwrap();
     assert_eq!(replaced.placed(), Some(Placed::Replaced));
+    app.task_ref::<String, u64>(LANES).unwrap().dispatch("open".into()).id("keyed").key("k").await.unwrap();
     let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
     let mut steps = flow.events();
     for (id, what) in [("one", "open"), ("late", "hangs"), ("cancelled", "open")] {
@@ -219,7 +223,10 @@ async fn works(stage: &Stage) {
         }
     };
     let nodes = app.task(NODES.name(), fast_with(StallOptions::new()), nodes).unwrap();
+    let limited = fast_with(StallOptions::new()).per_key(Limit::new().running(1));
+    let lanes = app.task(LANES, limited, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
     let worker = TestWorker::start(app.worker().identity(WorkerIdentity::exclusive("day-0")));
+    assert_eq!(within(lanes.handle("keyed").unwrap().result()).await.unwrap(), 1);
     // The dead worker is of this host: its job is recovered at once, or by the sweep.
     for id in ["normal", "larger", "fails", "hangs", "snoozes", "late", "holds", "orphan", "dead"] {
         let _ = within(task.handle(id).unwrap().result()).await;
@@ -252,6 +259,7 @@ async fn looks(stage: &Stage, role: &str) {
     inspector.server_time().await.unwrap();
     inspector.columns(name).await.unwrap();
     inspector.lock_holders(name).await.unwrap();
+    assert_eq!(inspector.lanes(name, None, 10).await.unwrap().lanes.len(), 1);
     inspector.foreign_keys(name).await.unwrap();
     for worker in inspector.workers().await.unwrap() {
         inspector.worker(worker.worker.as_str()).await.unwrap();
@@ -348,6 +356,9 @@ async fn a_life(stage: &Stage) -> [BTreeSet<String>; 4] {
     let active = format!("heartline:{{{}}}:active", stage.test.name);
     redis::cmd("SREM").arg(&active).arg("held").exec_async(&mut conn).await.unwrap();
     redis::cmd("SADD").arg(&active).arg("normal").exec_async(&mut conn).await.unwrap();
+    // A key in turn.
+    let turns = format!("heartline:{{{}}}:turns", stage.test.name);
+    redis::cmd("ZADD").arg(&turns).arg(0).arg("k").exec_async(&mut conn).await.unwrap();
     stage.sent().await;
     looks(stage, "reader").await;
     let looked = stage.sent().await;

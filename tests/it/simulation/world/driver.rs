@@ -114,8 +114,11 @@ impl World {
         let (name, interval) = (self.workers[at].name.clone(), self.workers[at].interval);
         self.note(&format!("{name} {call:?}"));
         let finalizing = self.task.finalizing();
-        let reply = self.send((&name, ""), interval, call);
         let known = self.model.repeated(&name).is_some_and(|(number, _)| number == call.number);
+        if !known && call.want.jobs > 0 && self.model.declared_at > 0 && self.model.per_key.is_some() {
+            self.task.take_marker();
+        }
+        let reply = self.send((&name, ""), interval, call);
         if self.model.declared_at == 0 && !known {
             assert_eq!(text(&reply[0]), "undeclared");
             self.check();
@@ -128,7 +131,13 @@ impl World {
                 let newest = self.heard.keys().next_back().copied().unwrap_or(0);
                 assert!(settled.claimed.is_empty() || settled.first_fence > newest, "fences do not grow");
                 let id = (name.as_str(), call.number, interval);
-                let expected = self.model.settle(id, &call.reports, call.want, settled.first_fence, &finalizing);
+                let expected = self.model.settle(
+                    id,
+                    &call.reports,
+                    call.want,
+                    (settled.first_fence, &settled.claimed),
+                    &finalizing,
+                );
                 let hooks_left = reply.get(9).is_some_and(|more| matches!(more, Value::Int(more) if more & 1 == 1));
                 assert_eq!(hooks_left, self.model.has_due_hooks(), "hooks that are left");
                 self.tell_ledger(call, &settled);

@@ -1,0 +1,308 @@
+//! Jobs with keys: who puts them into lanes, what a claim takes, and who gives slots back.
+
+use redis::AsyncCommands;
+
+use crate::scripts::call::{Task, assert_keys};
+use crate::support::plain_args;
+use crate::support::settle_args;
+
+/// At most one job of a key runs.
+const ONE: &str = "meta ask=1000, interval=1000, largest=1024, keepCompleted=1, perKey=1 0 0";
+
+/// Dispatches jobs, each named by its key and a number.
+async fn dispatch(task: &mut Task, ids: &str) {
+    let ids: Vec<&str> = ids.split(' ').collect();
+    let mut args = vec!["1".to_owned(), "1".to_owned(), ids.len().to_string()];
+    args.extend(ids.iter().flat_map(|id| [(*id).to_owned(), "{}".to_owned()]));
+    let key = |id: &str| id.trim_end_matches(char::is_numeric).to_owned();
+    args.extend(ids.iter().zip(1..).flat_map(|(id, at)| ["laneOf".to_owned(), at.to_string(), key(id)]));
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
+}
+
+/// Settles, and returns the claimed ids.
+async fn settle(task: &mut Task, short: &str) -> String {
+    let said = task.ok("settle_keyed", short).await;
+    let (_, rest) = said.strip_prefix("[settled ").unwrap().split_once(" 400000").unwrap_or_else(|| panic!("{said}"));
+    rest.split_once(' ').unwrap().1.split(" [").next().unwrap().to_owned()
+}
+
+/// The entries of `lanes` or `laneHeld`, as `key/id`.
+async fn entries(task: &mut Task, name: &str) -> String {
+    let key = task.key(name);
+    let entries: Vec<String> = task.conn.zrange(key, 0, -1).await.unwrap();
+    let shown = |entry: &String| {
+        let words: Vec<&str> = entry.split('\0').collect();
+        format!("{}/{}", words[0], words[words.len() - 1])
+    };
+    entries.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// The keys in `turns`, each with what it waits for.
+async fn turns(task: &mut Task) -> String {
+    let key = task.key("turns");
+    let turns: Vec<(String, f64)> = task.conn.zrange_withscores(key, 0, -1).await.unwrap();
+    let shown = |(key, score): &(String, f64)| match *score {
+        6e15.. => format!("{key}: full"),
+        4e15.. => format!("{key}: rests"),
+        turn => format!("{key}: {}", turn / 1_000.0),
+    };
+    turns.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[tokio::test]
+async fn a_full_key_lets_others_go_first_and_gets_its_turn_when_its_job_ends() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2 b1").await;
+    assert_keys!(task, "no wait; laneOf a1=a, a2=a, b1=b; wake marker=0, spare=1");
+    assert_eq!(entries(&mut task, "lanes").await, "a/a1 a/a2 b/b1");
+    assert_eq!(turns(&mut task).await, "a: 0, b: 0");
+    assert_eq!(task.unchanged("settle", "1 w 1000 5 0 0").await, "[keyed]");
+    assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1 b1");
+    let plain = plain_args(&settle_args(&["2", "w", "1000", "5", "0", "0"])).unwrap();
+    assert_eq!(task.unchanged("settle_plain", &plain).await, "[full]");
+    assert_eq!(entries(&mut task, "laneHeld").await, "a/a1 b/b1");
+    // The lane of b is empty.
+    assert_eq!((entries(&mut task, "lanes").await, turns(&mut task).await), ("a/a2".into(), "a: full".into()));
+    // A dispatch to a full key wakes no worker.
+    task.write("no wake").await;
+    dispatch(&mut task, "a3").await;
+    assert_keys!(task, "no wake");
+    // The caller takes none, so an idle worker is woken.
+    assert_eq!(settle(&mut task, "2 w 1000 0 '1 42' 0 a1 4000000000000001").await, "''");
+    assert_keys!(task, "wake marker=0, spare=1; laneOf a2=a, a3=a, b1=b");
+    assert_eq!((entries(&mut task, "laneHeld").await, turns(&mut task).await), ("b/b1".into(), "a: 1".into()));
+    // The slot of a job that ends is free for the claim of the same call.
+    assert_eq!(settle(&mut task, "3 w 1000 5 0 0").await, "a2");
+    assert_eq!(settle(&mut task, "4 w 1000 5 '1 42' 0 a2 4000000000000003").await, "a3");
+}
+
+#[tokio::test]
+async fn keys_take_turns_and_a_new_one_does_not_wait() {
+    let mut task = Task::with("meta largest=1024").await;
+    dispatch(&mut task, "a1 a2 a3 a4 a5 a6 a7 a8 b1 b2").await;
+    assert_eq!(settle(&mut task, "1 w 1000 2 0 0").await, "a1 b1");
+    assert_eq!(settle(&mut task, "2 w 1000 1 0 0").await, "a2");
+    assert_eq!(settle(&mut task, "3 w 1000 1 0 0").await, "b2");
+    dispatch(&mut task, "c1 c2 c3").await;
+    assert_eq!(settle(&mut task, "4 w 1000 1 0 0").await, "a3");
+    assert_eq!(settle(&mut task, "5 w 1000 1 0 0").await, "c1");
+    // What one cannot use goes to the others.
+    assert_eq!(settle(&mut task, "6 w 1000 6 0 0").await, "a4 a5 a6 a7 c2 c3");
+    assert_eq!(turns(&mut task).await.split(':').next(), Some("a"));
+}
+
+#[tokio::test]
+async fn jobs_of_other_scripts_join_their_lanes_in_the_order_of_their_dispatch() {
+    let mut task = Task::with("meta largest=1024").await;
+    task.write("waits plain").await;
+    dispatch(&mut task, "a1 a2 a3 a4").await;
+    let reply = settle(&mut task, "1 w 1000 3 0 0").await;
+    assert_eq!(reply, "plain a1 a2");
+    // One is handed back, one is retried, and one is put off: each comes before a3.
+    let fences = ["4000000000000002", "4000000000000003"];
+    task.write("dispatchedAt a1=1, a2=2").await;
+    let reports = format!("2 w 1000 0 0 0 a1 {} requeue 0 - - a2 {} retry 1 '0 e why 5' {{}}", fences[0], fences[1]);
+    settle(&mut task, &reports).await;
+    assert_keys!(task, "wait a1; wake marker=0, spare=1");
+    assert_eq!(settle(&mut task, "3 w 1000 2 0 0").await, "a1 a2");
+    assert_eq!(entries(&mut task, "lanes").await, "a/a3 a/a4");
+}
+
+#[tokio::test]
+async fn a_swept_job_gives_its_slot_to_the_next_of_its_key() {
+    for (max, first) in [("0", "a2"), ("1", "a1")] {
+        let mut task = Task::with(ONE).await;
+        dispatch(&mut task, "a1 a2").await;
+        assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1");
+        task.write(&format!("no wake; meta epoch=1, maxCount={max}; dispatchedAt a1=1; candidates a1; no active"))
+            .await;
+        task.ok("sweep", "x 1000 1 5000 0 10").await;
+        assert_eq!((entries(&mut task, "laneHeld").await, turns(&mut task).await), (String::new(), "a: 1".into()));
+        assert_keys!(task, "wake marker=0, spare=1");
+        assert_eq!(settle(&mut task, "1 x 1000 5 0 0").await, first);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_job_leaves_an_entry_that_a_claim_removes() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2").await;
+    assert_eq!(task.ok("cancel", "why c - a1 -").await, "[told ended]");
+    assert_keys!(task, "tombstones a1=1");
+    assert!(task.ok("counts", "").await.starts_with("[counted 1 0 "));
+    assert!(["''", "a2"].contains(&settle(&mut task, "1 w 1000 1 0 0").await.as_str()));
+    settle(&mut task, "2 w 1000 1 0 0").await;
+    assert_keys!(task, "no tombstones");
+    assert_eq!(
+        (entries(&mut task, "laneHeld").await, entries(&mut task, "lanes").await),
+        ("a/a2".into(), String::new())
+    );
+}
+
+#[tokio::test]
+async fn a_rate_limited_job_lets_only_its_key_rest() {
+    let mut task = Task::with("meta largest=1024").await;
+    dispatch(&mut task, "a1 a2 b1 b2").await;
+    assert_eq!(settle(&mut task, "1 w 1000 2 0 0").await, "a1 b1");
+    task.write("dispatchedAt a1=1").await;
+    let said = settle(&mut task, "2 w 1000 5 0 0 a1 4000000000000001 requeue 0 60000 -").await;
+    assert_eq!((said.as_str(), turns(&mut task).await.as_str()), ("b2", "a: rests"));
+    assert_eq!(settle(&mut task, "3 w 1000 5 0 0").await, "''");
+    let key = task.key("turns");
+    let () = task.conn.zadd(key, "a", 4e15).await.unwrap();
+    assert_eq!(settle(&mut task, "4 w 1000 1 0 0").await, "a1");
+    assert_eq!(task.seen("meta.full=").await, "no meta.full");
+}
+
+#[tokio::test]
+async fn a_rate_counts_the_starts_of_each_key() {
+    let mut task = Task::with("meta largest=1024, perKey=0 2 60000000").await;
+    dispatch(&mut task, "a1 a2 a3 b1").await;
+    assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1 a2 b1");
+    assert_eq!(turns(&mut task).await, "a: rests");
+    dispatch(&mut task, "b2 b3").await;
+    assert_eq!(settle(&mut task, "2 w 1000 9 0 0").await, "b2");
+    assert_eq!(turns(&mut task).await, "a: rests, b: rests");
+}
+
+#[tokio::test]
+async fn the_limit_of_the_task_holds_next_to_those_of_keys() {
+    let mut task = Task::with("meta largest=1024, limits=2 0 0, perKey=1 0 0").await;
+    dispatch(&mut task, "a1 b1 c1").await;
+    assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1 b1");
+    assert_keys!(task, "meta.full=running");
+    // Nothing is claimed ahead of its slot.
+    assert_eq!(settle(&mut task, "2 w 1000 '3 2 1' '1 42' 0 a1 4000000000000001").await, "c1");
+}
+
+#[tokio::test]
+async fn other_limits_end_the_wait_of_full_keys() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2").await;
+    assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1");
+    assert_eq!(settle(&mut task, "2 w 1000 9 0 0").await, "''");
+    task.write("meta perKey=2 0 0, declaredAt=9000000000000").await;
+    assert_eq!(settle(&mut task, "3 w 1000 9 0 0").await, "a2");
+}
+
+#[tokio::test]
+async fn a_dispatch_without_keys_is_told_where_they_are() {
+    let mut task = Task::with("meta key=/customer, priority=normal keyed").await;
+    assert_eq!(task.unchanged("dispatch", "1 1 1 a {}").await, "key /customer");
+    let keys = task.script("dispatch").keys[..8].to_vec();
+    assert_eq!(task.call_on("dispatch", &keys, "1 1 1 a {}").await.unwrap(), "more");
+    assert_eq!(task.unchanged("dispatch", "1 1 2 a {} b {} laneOf 1 k").await, "key /customer");
+    assert_eq!(task.unchanged("dispatch_unique", "1 1 a a {} u done 0").await, "[key /customer]");
+    assert_eq!(task.ok("dispatch_unique", "1 1 a a {} u done 0 laneOf 1 k").await, "[placed new a]");
+    assert_eq!(task.ok("dispatch", "1 1 1 b {} laneOf 1 k delay 1 60000").await, "dispatched");
+    assert_eq!(entries(&mut task, "lanes").await, "k/a");
+    assert_keys!(task, "laneOf a=k, b=k; meta.keyed=1");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_cut_by_bytes_leaves_the_rest_in_its_lane() {
+    let mut task = Task::new().await;
+    dispatch(&mut task, "a1 a2").await;
+    let meta = task.key("meta");
+    let () = task.conn.hdel(meta, "largest").await.unwrap();
+    let large = "x".repeat(400_000);
+    task.hset("payload", &[("a1", &large), ("a2", &large)]).await;
+    assert_eq!(settle(&mut task, "1 w 1000 2 0 0").await, "a1");
+    assert_eq!(entries(&mut task, "lanes").await, "a/a2");
+    assert_keys!(task, "wake marker=0, spare=1");
+    assert_eq!(settle(&mut task, "2 w 1000 2 0 0").await, "a2");
+}
+
+#[tokio::test]
+async fn cancelled_jobs_of_a_key_do_not_block_the_others() {
+    let mut task = Task::with("meta largest=1024").await;
+    let ids: Vec<String> = (0..450).map(|at| format!("a{at:03}")).collect();
+    for some in ids.chunks(150) {
+        dispatch(&mut task, &some.join(" ")).await;
+        let named: Vec<String> = some.iter().flat_map(|id| [id.clone(), String::new()]).collect();
+        task.ok("cancel", &[vec!["why".to_owned(), "c".to_owned(), String::new()], named].concat()).await;
+    }
+    dispatch(&mut task, "a900 b1 b2").await;
+    let mut claims = Vec::new();
+    for number in 1..=8 {
+        claims.push(settle(&mut task, &format!("{number} w 1000 1 0 0")).await);
+    }
+    let first = claims.iter().position(|claimed| claimed == "b1").unwrap_or_else(|| panic!("{claims:?}"));
+    assert!(first <= 2 && claims.contains(&"a900".to_owned()), "{claims:?}");
+    assert_keys!(task, "no tombstones");
+    assert_eq!(entries(&mut task, "lanes").await, "");
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_again_with_another_key_is_claimed_in_its_own_lane() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 b1 a2").await;
+    assert_eq!(settle(&mut task, "1 w 1000 2 0 0").await, "a1 b1");
+    assert_eq!(task.ok("remove", "- a2 -").await, "[told removed]");
+    assert_eq!(task.ok("dispatch", "1 1 1 a2 {} laneOf 1 b").await, "dispatched");
+    assert_eq!(settle(&mut task, "2 w 1000 5 '1 42' 0 a1 4000000000000001").await, "''");
+    assert_eq!(settle(&mut task, "3 w 1000 5 '1 42' 0 b1 4000000000000002").await, "a2");
+    assert_eq!(
+        (entries(&mut task, "laneHeld").await, entries(&mut task, "lanes").await),
+        ("b/a2".into(), String::new())
+    );
+    assert_keys!(task, "no tombstones");
+}
+
+#[tokio::test]
+async fn a_job_that_comes_back_to_the_place_of_its_tombstone_waits_once() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2").await;
+    assert_eq!(settle(&mut task, "1 w 1000 1 0 0").await, "a1");
+    task.write("dispatchedAt a2=1").await;
+    for number in [2, 4, 6] {
+        task.ok("cancel", "why c - a2 -").await;
+        task.ok("retry", "- 0 a2 -").await;
+        assert_eq!(settle(&mut task, &format!("{number} w 1000 1 0 0")).await, "''");
+        assert!(task.ok("counts", "").await.starts_with("[counted 1 0 "));
+    }
+    assert_eq!(settle(&mut task, "8 w 1000 1 '1 42' 0 a1 4000000000000001").await, "a2");
+    settle(&mut task, "9 w 1000 1 '1 42' 0 a2 4000000000000002").await;
+    settle(&mut task, "10 w 1000 1 0 0").await;
+    assert_keys!(task, "no tombstones");
+}
+
+#[tokio::test]
+async fn the_rest_of_a_key_that_ends_last_counts() {
+    let mut task = Task::with("meta largest=1024").await;
+    dispatch(&mut task, "a1 a2 a3").await;
+    assert_eq!(settle(&mut task, "1 w 1000 2 0 0").await, "a1 a2");
+    settle(&mut task, "2 w 1000 0 0 0 a1 4000000000000001 requeue 0 60000 -").await;
+    settle(&mut task, "3 w 1000 0 0 0 a2 4000000000000002 requeue 0 1 -").await;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    assert_eq!(settle(&mut task, "4 w 1000 5 0 0").await, "''");
+    // A lost job that has no key any more lets nothing rest.
+    settle(&mut task, "5 w 1000 0 0 0 gone 7 requeue 0 60000 -").await;
+    assert_eq!(task.seen("meta.full=").await, "no meta.full");
+}
+
+#[tokio::test]
+async fn another_worker_learns_when_a_key_has_rested_if_the_caller_is_full() {
+    let mut task = Task::with("meta largest=1024, perKey=0 1 60000000").await;
+    dispatch(&mut task, "a1 a2").await;
+    task.write("no wake").await;
+    assert_eq!(settle(&mut task, "1 w 1000 1 0 0").await, "a1");
+    assert_keys!(task, "wake marker=0, spare=1");
+    let key = task.key("wake");
+    let () = task.conn.del(key).await.unwrap();
+    assert_eq!(settle(&mut task, "1 x 1000 1 0 0").await, "''");
+    assert_keys!(task, "no wake");
+}
+
+#[tokio::test]
+async fn the_virtual_time_follows_the_jobs_that_are_served() {
+    let mut task = Task::with("meta largest=1024").await;
+    dispatch(&mut task, "a1 a2 a3 a4 a5").await;
+    let turns_key = task.key("turns");
+    // The scores of a task that has lost its virtual time.
+    let () = task.conn.zadd(turns_key, "a", 500_000).await.unwrap();
+    assert_eq!(settle(&mut task, "1 w 1000 1 0 0").await, "a1");
+    dispatch(&mut task, "b1 b2 b3").await;
+    assert_eq!(settle(&mut task, "2 w 1000 1 0 0").await, "b1");
+    assert_eq!(settle(&mut task, "3 w 1000 1 0 0").await, "a2");
+}
