@@ -172,19 +172,6 @@ async fn a_failed_run_with_a_lost_reply_uses_up_one_attempt() {
     test.nothing_is_left_but(1).await;
 }
 
-/// Cuts the reply to the next matching request, and holds all later requests.
-fn cut_and_hold(proxy: &Arc<Proxy>, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> impl Future<Output = ()> {
-    let held = Arc::downgrade(proxy);
-    let cut = proxy.cut_next_reply_matching(move |request| {
-        let matched = matches(request);
-        if let Some(proxy) = held.upgrade().filter(|_| matched) {
-            proxy.pause();
-        }
-        matched
-    });
-    cut.happened()
-}
-
 #[tokio::test]
 async fn the_sweep_requeues_a_claim_that_never_got_its_reply() {
     let behind = Behind::start().await;
@@ -193,9 +180,9 @@ async fn the_sweep_requeues_a_claim_that_never_got_its_reply() {
     let mut events = app.events();
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
     let settle = behind.settle.clone();
-    let cut = cut_and_hold(proxy, move |request| holds(request, &settle));
+    let cut = proxy.cut_and_pause(move |request| holds(request, &settle));
     let claimer = behind.worker().await;
-    cut.await;
+    cut.happened().await;
     let locked: String = test.conn().await.hget(test.key("locks"), "job").await.unwrap();
     assert!(locked.starts_with(&claimer.id), "{locked}");
 
@@ -230,9 +217,9 @@ async fn an_outcome_without_reply_for_two_intervals_is_recorded_once() {
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
     let witness = test.start_worker(options(INTERVAL).concurrency(1)).await;
-    let cut = cut_and_hold(proxy, behind.report_of("job"));
+    let cut = proxy.cut_and_pause(behind.report_of("job"));
     test.journal.open("go");
-    cut.await;
+    cut.happened().await;
     test.epochs_pass(2).await;
     proxy.resume();
     witness.stop().await;

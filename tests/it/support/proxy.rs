@@ -18,8 +18,8 @@ type Matcher = Box<dyn Fn(&[u8]) -> bool + Send>;
 
 /// What happens to a reply that a test selected.
 enum Fate {
-    /// It is lost with its connection.
-    Cut(oneshot::Sender<()>),
+    /// It is lost with its connection. Nothing passes from then on if the proxy is to pause.
+    Cut(oneshot::Sender<()>, bool),
     /// It waits until it is released, and everything after it on its connection.
     Hold(oneshot::Sender<()>, oneshot::Receiver<()>),
 }
@@ -142,8 +142,18 @@ impl Proxy {
 
     /// Like [`cut_next_reply_to`](Self::cut_next_reply_to), for the next request (in protocol form) that `matches`.
     pub fn cut_next_reply_matching(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Cut {
+        self.cut(Box::new(matches), false)
+    }
+
+    /// The same, and pauses the proxy at that moment. A pause before it could hold back an earlier reply on the same connection, behind
+    /// which the lost one would wait.
+    pub fn cut_and_pause(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Cut {
+        self.cut(Box::new(matches), true)
+    }
+
+    fn cut(&self, matches: Matcher, pauses: bool) -> Cut {
         let (sender, happened) = oneshot::channel();
-        self.shared.fates().push((Box::new(matches), Fate::Cut(sender)));
+        self.shared.fates().push((matches, Fate::Cut(sender, pauses)));
         Cut { happened }
     }
 
@@ -373,7 +383,8 @@ async fn pass_replies(
             number += 1;
             // The test may not wait for either.
             match fate {
-                Some(Fate::Cut(sender)) => {
+                Some(Fate::Cut(sender, pauses)) => {
+                    shared.rules.send_if_modified(|rules| pauses && !std::mem::replace(&mut rules.paused, true));
                     shared.discarded.fetch_add(1, Ordering::SeqCst);
                     drop((from, to));
                     let _ = sender.send(());
