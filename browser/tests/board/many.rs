@@ -58,7 +58,8 @@ pub async fn a_million_jobs_cost_no_more_than_a_hundred(world: Rc<World>) {
         let (_, least) = cost(browser, less, &path.replace("failed-0250000", "failed-0000020"), "").await;
         let (took, commands) = cost(browser, &many, path, expected).await;
         println!("  {path}: {} ms and {commands} commands with a million jobs, {least} with {jobs}", took.as_millis());
-        if took >= LONGEST || commands > 2 * least {
+        // A page that does not show all jobs also counts them, which takes about as many commands.
+        if took >= LONGEST || commands > 3 * least {
             excessive.push(format!("{path}: {took:?}, {commands} commands, {least} with {jobs}"));
         }
     }
