@@ -40,14 +40,15 @@ end
 
 -- When an id was generated, ms: the first 48 of the 128 bits that its 22 digits in base 62 are. Nil for another id.
 function lanes.time_of_id(id)
+  if #id ~= 22 then return nil end
   local value = 0
-  for at = 1, #id do
+  for at = 1, 22 do
     local byte = string.byte(id, at)
     local digit = byte >= 97 and byte - 61 or byte >= 65 and byte - 55 or byte - 48
     if digit < 0 or digit > 61 then return nil end
     value = value * 62 + digit
   end
-  return #id == 22 and math.floor(value / 2 ^ 80) or nil
+  return math.floor(value / 2 ^ 80)
 end
 
 -- Moves the jobs that are in lists into lanes: those that other scripts put there, and those without a key, whose key
@@ -136,8 +137,8 @@ function lanes.read_lane(key, score, limit)
     lane.room = math.min(lane.room, math.max(0, limit.most - lane.running))
   end
   if limit.rate > 0 then
-    lane.stored = redis.call('HGET', lanes.starts, key) or ''
-    lane.steps, lane.used = steps_within(lane.stored, limit.window, limit.this_step, lanes.now)
+    local starts = redis.call('HGET', lanes.starts, key)
+    lane.steps, lane.used = steps_within(starts, limit.window, limit.this_step, lanes.now)
     lane.room = math.min(lane.room, math.max(0, limit.rate - lane.used))
   end
   return lane
@@ -153,9 +154,10 @@ function lanes.read_entries(lane, count)
   return #found
 end
 
--- Removes entries in the lane of another key than that of their job. They are tombstones: an id was used again.
+-- Removes entries in the lane of another key than that of their job. They are tombstones: an id was used again. A job
+-- whose key was lost gets that of its lane again.
 function lanes.drop_strays(open)
-  local all, at, strays, ids = {}, 0, {}, {}
+  local all, at, strays, ids, lost = {}, 0, {}, {}, {}
   for _, lane in ipairs(open) do
     for _, id in ipairs(lane.ids) do all[#all + 1] = id end
   end
@@ -164,7 +166,8 @@ function lanes.drop_strays(open)
     local kept, kept_ids = {}, {}
     for which, id in ipairs(lane.ids) do
       at = at + 1
-      if (own[at] or '') == lane.key then
+      if not own[at] and lane.key ~= '' then lost[#lost + 1], lost[#lost + 2] = id, lane.key end
+      if (own[at] or lane.key) == lane.key then
         kept[#kept + 1], kept_ids[#kept_ids + 1] = lane.entries[which], id
       else
         strays[#strays + 1], ids[#ids + 1] = lane.entries[which], id
@@ -172,6 +175,7 @@ function lanes.drop_strays(open)
     end
     lane.entries, lane.ids = kept, kept_ids
   end
+  if #lost > 0 then redis.call('HSET', lanes.lane_of, unpack(lost)) end
   if #strays > 0 then redis.call('ZREM', lanes.all, unpack(strays)) end
   count_tombstones(lanes.places.tombstones, lanes.meta, ids, -1)
 end
@@ -221,7 +225,7 @@ local function read_heads(lists, want, found)
 end
 
 -- The score of the key in `turns` after `popped` of its entries were removed, `taken` of them claimed; nil if it has no
--- jobs left. A key whose entries were no jobs has had its turn as well.
+-- jobs left. A key whose entries were tombstones has had its turn as well.
 function lanes.score_after(lane, taken, popped, is_empty, turn, now_ms)
   if lanes.rests[lane.key] then return RESTING + now_ms + lanes.rests[lane.key] end
   if is_empty then return nil end
@@ -249,7 +253,8 @@ local function pop_heads(found)
       at = at + 1
       if at <= popped then left = left - 1 end
       if at <= popped and is_claimed[id] then
-        taken = taken + 1
+        -- A tombstone of the job may be in the lane as well.
+        taken, is_claimed[id] = taken + 1, nil
         if lanes.limit and lane.key ~= '' then held[#held + 1], held[#held + 2] = '0', lane.key .. '\0' .. id end
       end
     end

@@ -98,7 +98,7 @@ async fn jobs_of_other_scripts_join_their_lanes_in_the_order_of_their_dispatch()
     dispatch(&mut task, "a1 a2 a3 a4").await;
     let reply = settle(&mut task, "1 w 1000 3 0 0").await;
     assert_eq!(reply, "plain a1 a2");
-    // One is handed back, one is retried, and one is put off: each comes before a3.
+    // One is handed back, and one is retried: both come before a3.
     let fences = ["4000000000000002", "4000000000000003"];
     task.write("dispatchedAt a1=1, a2=2").await;
     let reports = format!("2 w 1000 0 0 0 a1 {} requeue 0 - - a2 {} retry 1 '0 e why 5' {{}}", fences[0], fences[1]);
@@ -305,4 +305,28 @@ async fn the_virtual_time_follows_the_jobs_that_are_served() {
     dispatch(&mut task, "b1 b2 b3").await;
     assert_eq!(settle(&mut task, "2 w 1000 1 0 0").await, "b1");
     assert_eq!(settle(&mut task, "3 w 1000 1 0 0").await, "a2");
+}
+
+#[tokio::test]
+async fn a_job_with_a_tombstone_in_its_lane_takes_one_slot() {
+    let mut task = Task::with("meta largest=1024, perKey=2 1000000 60000000").await;
+    dispatch(&mut task, "a1 a2").await;
+    task.write("dispatchedAt a1=1").await;
+    task.ok("cancel", "why c - a1 -").await;
+    task.ok("retry", "- 0 a1 -").await;
+    assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1");
+    assert_eq!(turns(&mut task).await, "a: 1");
+    assert!(task.field("laneStarts", "a").await.ends_with(" 1"), "one start");
+    assert_keys!(task, "wake marker=0, spare=1");
+    assert_eq!(settle(&mut task, "2 w 1000 5 0 0").await, "a2");
+}
+
+#[tokio::test]
+async fn a_waiting_job_whose_key_was_lost_gets_that_of_its_lane() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2").await;
+    task.write("no laneOf").await;
+    assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1");
+    assert_keys!(task, "laneOf a1=a");
+    assert_eq!(settle(&mut task, "2 w 1000 5 '1 42' 0 a1 4000000000000001").await, "a2");
 }
