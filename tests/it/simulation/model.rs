@@ -252,6 +252,8 @@ pub struct Model {
     pub max_running: Option<usize>,
     /// How many jobs of a key may be held, if jobs have keys.
     pub per_key: Option<usize>,
+    /// Whether a job with a key was dispatched. Before, jobs are claimed as in a task without keys.
+    pub keyed: bool,
     /// The task has a hook.
     pub hook: bool,
     /// What silent jobs wait for, by the options in force.
@@ -290,6 +292,7 @@ impl Model {
             paused: false,
             max_running: None,
             per_key: None,
+            keyed: false,
             hook: false,
             grace: PLAIN,
             parked: BTreeMap::new(),
@@ -338,6 +341,8 @@ impl Model {
             self.jobs.insert(new.id.clone(), job);
             fresh.push(new.id.clone());
         }
+        let has_keys = jobs.iter().any(|job| key_of(&job.id).is_some());
+        self.keyed |= self.per_key.is_some() && has_keys && !fresh.is_empty();
         self.came += fresh.len();
         self.events.extend(fresh.into_iter().map(|id| format!("dispatched {id}")));
         existed
@@ -372,10 +377,10 @@ impl Model {
             begin = begin.min(with_slot);
             jobs = jobs.min(with_slot).min(most.saturating_sub(self.running()));
         }
-        if self.per_key.is_some() {
+        if self.keyed {
             (begin, jobs) = (begin.min(with_slot), jobs.min(with_slot));
         }
-        let claimed = match self.per_key {
+        let claimed = match self.per_key.filter(|_| self.keyed) {
             Some(most) => self.take_turns(jobs, most, answered.get(hooks.len()..).unwrap_or_default()),
             None => self.take_heads(jobs),
         };

@@ -542,7 +542,7 @@ impl World {
         let events = self.task.events();
         self.ledger.look(&events, &view);
         self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
-        if self.model.per_key.is_some() {
+        if self.model.keyed {
             self.model.adopt(&view);
             self.check_lanes();
         }

@@ -115,7 +115,7 @@ impl World {
         self.note(&format!("{name} {call:?}"));
         let finalizing = self.task.finalizing();
         let known = self.model.repeated(&name).is_some_and(|(number, _)| number == call.number);
-        if !known && call.want.jobs > 0 && self.model.declared_at > 0 && self.model.per_key.is_some() {
+        if !known && call.want.jobs > 0 && self.model.declared_at > 0 && self.model.keyed {
             self.task.take_marker();
         }
         let reply = self.send((&name, ""), interval, call);
