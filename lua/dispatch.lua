@@ -56,8 +56,8 @@ local plain, keyed, first_due = last == #ARGV and (default or 'normal') == 'norm
 if not plain then
   if not options then return 'more' end
   -- The option `priority` says whether the jobs need keys, so that other tasks need no further field.
-  local priority_word, needs_keys = string.match(default or 'normal', '^(%l+)(.*)$')
-  default, keyed = priority_word, count_triples(last + 1, 'laneOf')
+  local word, needs_keys = string.match(default or 'normal', '^(%l+)(.*)$')
+  default, keyed = word, count_triples(last + 1, 'laneOf')
   local pointer = needs_keys ~= '' and keyed < count and redis.call('HGET', meta, 'key') or ''
   if pointer ~= '' then return 'key ' .. pointer end
   expect_types({ wait_high, wait, wait_low }, {}, { options, max_count, priority, dispatched_at }, {})

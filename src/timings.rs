@@ -26,7 +26,7 @@ pub struct Timings {
     /// A worker removes schedules that no worker names after it has named its own without a gap for this long.
     #[cfg(feature = "schedules")]
     pub schedule_steady: Duration,
-    /// How often a worker removes unique keys whose jobs are gone.
+    /// How often a worker removes unique keys, and keys of lanes, whose jobs are gone.
     pub trim_unique: Duration,
 }
 

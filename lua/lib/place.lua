@@ -58,7 +58,7 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
   if #entries > 0 then
     keys = distinct(keys)
     redis.call('ZADD', columns.lanes, unpack(entries))
-    -- A key that had no turn may start jobs. Of the others, one that does suffices.
+    -- A key that had no turn may start jobs. One key that may start jobs is enough to wake a worker.
     local fresh = give_turns(columns.turns, columns.meta, keys)
     waits = waits or fresh > 0
     for _, key in ipairs(keys) do

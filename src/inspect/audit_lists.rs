@@ -23,7 +23,7 @@ pub(super) struct ListPlace {
     list: usize,
     /// How many entries from the back were read. More may have arrived there since.
     seen: u64,
-    /// The last entries that were read. Of the lanes only one.
+    /// The last entries that were read: only one for the lanes.
     last: Vec<String>,
 }
 

@@ -82,11 +82,12 @@ impl Inspector {
         let tables = self.tables(task).await?;
         for asked in [LaneState::Full, LaneState::Resting, LaneState::Ready] {
             let is_wanted = state.is_none_or(|state| state == asked);
-            for keys in tables.iter() {
+            // Each call counts all states, so the first one is made anyway.
+            let counts = asked == LaneState::Full;
+            for keys in tables.iter().filter(|_| is_wanted || counts) {
                 let left = if is_wanted { limit - report.lanes.len() } else { 0 };
                 let found = self.look(async |conn| lanes::list(conn, keys, asked.as_str(), left).await).await?;
-                // Each call counts all states.
-                if asked == LaneState::Full {
+                if counts {
                     let [ready, resting, full] = found.counts;
                     report.ready += ready;
                     report.resting += resting;

@@ -109,7 +109,9 @@ pub(crate) fn key_of(payload: &[u8], pointer: &str) -> Result<String, ConfigErro
 
 /// What the error says about an input without the key.
 fn has_fields(input: &Value) -> String {
-    let Value::Object(fields) = input else { return "the input is no object: set the key by Dispatch::key".to_owned() };
+    let Value::Object(fields) = input else {
+        return "the input is not an object: set the key by Dispatch::key".to_owned();
+    };
     let mut said = "the input has".to_owned();
     for (at, name) in fields.keys().take(NAMED_FIELDS).enumerate() {
         let _ = write!(said, "{} {name:?}", if at > 0 { "," } else { "" });

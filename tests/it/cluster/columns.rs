@@ -152,11 +152,10 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     // The mark of an earlier run that began early.
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:early"), "works", "1"]).await;
     // What keys leave.
-    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOf"), "nobody", "k"]).await;
+    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOf"), "gone", "k"]).await;
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneStarts"), "k", "1 1"]).await;
     for place in ["lanes", "turns", "laneHeld"] {
-        let _: Option<u64> =
-            ask(from, &["ZADD", &format!("heartline:{{{TASK}}}:{place}"), "0", "k\x002\0nobody"]).await;
+        let _: Option<u64> = ask(from, &["ZADD", &format!("heartline:{{{TASK}}}:{place}"), "0", "k\x002\0gone"]).await;
     }
     let (names, before) = held_at(from).await;
     // Silent jobs and the marker change all the time.

@@ -145,8 +145,8 @@ impl Proxy {
         self.cut(Box::new(matches), false)
     }
 
-    /// The same, and pauses the proxy at that moment. A pause before it could hold back an earlier reply on the same connection, behind
-    /// which the lost one would wait.
+    /// The same, and pauses the proxy at that moment. An earlier pause could hold back another reply on the same connection, and the
+    /// reply to be lost would wait for that one.
     pub fn cut_and_pause(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Cut {
         self.cut(Box::new(matches), true)
     }
