@@ -15,15 +15,6 @@ local function lane_entry(key, rank, us, index, id)
   return string.format('%s\0%d%016d%03d\0%s', key, rank, us, index, id)
 end
 
--- The keys without repetition.
-local function distinct(keys)
-  local found, seen = {}, {}
-  for _, key in ipairs(keys) do
-    if key and not seen[key] then found[#found + 1], seen[key] = key, true end
-  end
-  return found
-end
-
 -- The virtual time: the score of a key that enters `turns`.
 local function turn_now(meta)
   return redis.call('HGET', meta, 'turn') or '0'

@@ -1,3 +1,12 @@
+-- The keys without repetition.
+local function distinct(keys)
+  local found, seen = {}, {}
+  for _, key in ipairs(keys) do
+    if key and not seen[key] then found[#found + 1], seen[key] = key, true end
+  end
+  return found
+end
+
 -- Gives a turn to those of the keys that are full. Returns whether there were any.
 local function end_full(turns, meta, keys)
   local words = {}

@@ -56,14 +56,11 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
   end
   if soonest then redis.call('ZADD', delayed, unpack(delays)) end
   if #entries > 0 then
-    keys = distinct(keys)
     redis.call('ZADD', columns.lanes, unpack(entries))
     -- A key that had no turn may start jobs. One key that may start jobs is enough to wake a worker.
-    local fresh = give_turns(columns.turns, columns.meta, keys)
-    waits = waits or fresh > 0
-    for _, key in ipairs(keys) do
-      if waits then break end
-      waits = tonumber(redis.call('ZSCORE', columns.turns, key)) < RESTING
+    waits = give_turns(columns.turns, columns.meta, keys) > 0 or waits
+    for _, score in ipairs(waits and {} or redis.call('ZMSCORE', columns.turns, unpack(keys))) do
+      waits = waits or tonumber(score) < RESTING
     end
   end
   for _, pair in ipairs(expires_after) do
