@@ -27,12 +27,11 @@
 -- KEYS[25] finalizing    (zset)    ids whose hook has to run, by due time, ms
 -- KEYS[26] uniqueOf      (hash)    id -> unique key
 -- KEYS[27] laneOf        (hash)    id -> key
--- KEYS[28] turns         (zset)    keys by turn: see lib/lanes.lua
 -- ARGV[1]  id            (of the job)
 -- Returns  {'found', state, stamp (the score, or the token of a held job), attempt, stalledCount, error, snoozes,
 --          options, maxCount, priority, dispatchedAt, enqueuedAt, recovery, expiresAt, reason of a pending cancel,
---          progress, outcome, unique key, key, score of the key in `turns`, 1 for a candidate else 0, bytes of
---          the payload, of the result and of the checkpoint}; a column that is not set is ''; or {'unknown'}
+--          progress, outcome, unique key, key, 1 for a candidate else 0, bytes of the payload, of the result and of
+--          the checkpoint}; a column that is not set is ''; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
@@ -44,8 +43,6 @@ for _, column in ipairs({ attempt, stalled_count, errors, snoozes, options, max_
   enqueued_at, recovery, expires_at, cancelling, progress, outcome, unique_of, lane_of }) do
   found[#found + 1] = redis.call('HGET', column, id) or ''
 end
-local key = found[#found]
-found[#found + 1] = key ~= '' and redis.call('ZSCORE', turns, key) or ''
 found[#found + 1] = redis.call('SISMEMBER', candidates, id)
 for _, column in ipairs({ payload, result, checkpoint }) do found[#found + 1] = redis.call('HSTRLEN', column, id) end
 return found

@@ -1,7 +1,8 @@
 -- Does what settle does, for a task with jobs that have keys. Below this header is the text of settle.
--- Replaces heads by states lanes leave_lanes heads_of_lanes
+-- Replaces heads by states lanes leave_lanes own_settings heads_of_lanes
 -- KEYS[38] lanes         (zset)    entries of waiting jobs with keys: see lib/lanes.lua
 -- KEYS[39] laneOf        (hash)    id -> key
 -- KEYS[40] turns         (zset)    keys by turn
 -- KEYS[41] laneHeld      (zset)    entries of held jobs with keys
 -- KEYS[42] laneStarts    (hash)    key -> starts of the last window: see lib/steps.lua
+-- KEYS[43] laneOwn       (hash)    key -> settings written at run time: see lib/own_settings.lua

@@ -1,5 +1,5 @@
 -- Removes what jobs that are gone have left in the keys about lanes, and gives each key with waiting jobs its turn.
--- Uses     now wake steps lanes leave_lanes lane_id
+-- Uses     now wake steps lanes leave_lanes own_settings lane_id
 -- KEYS[1]  payload     (hash)  column
 -- KEYS[2]  locks       (hash)  id -> token
 -- KEYS[3]  meta        (hash)  limits of each key, virtual time
@@ -9,6 +9,7 @@
 -- KEYS[7]  turns       (zset)  keys by turn
 -- KEYS[8]  laneHeld    (zset)  entries of held jobs with keys
 -- KEYS[9]  laneStarts  (hash)  key -> starts of the last window: see lib/steps.lua
+-- KEYS[10] laneOwn     (hash)  key -> settings written at run time: see lib/own_settings.lua
 -- ARGV[1]  place       (laneOf, laneStarts, laneHeld or lanes)
 -- ARGV[2]  cursor      (of the call before; '' to begin)
 -- ARGV[3]  count       (about how many entries to look at, at most 500)
@@ -17,7 +18,7 @@
 -- Refuses  WRONGTYPE before the first write
 local place, cursor, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local read, mended = 0, 0
-for _, key in ipairs({ payload, locks, lane_of, lane_starts }) do redis.call('HLEN', key) end
+for _, key in ipairs({ payload, locks, lane_of, lane_starts, lane_own }) do redis.call('HLEN', key) end
 for _, key in ipairs({ lanes, turns, lane_held }) do redis.call('ZCARD', key) end
 
 -- The fields of a hash after the cursor that are to be removed.
@@ -34,8 +35,9 @@ if place == 'laneOf' then
   scan_hash(lane_of, function(id) return redis.call('HEXISTS', payload, id) == 0 end)
 elseif place == 'laneStarts' then
   local now, window = now_us(), tonumber(string.match(redis.call('HGET', meta, 'perKey') or '', '(%d+)$')) or 0
-  scan_hash(lane_starts, function(_, starts)
-    local _, used = steps_within(starts, window, math.huge, now)
+  scan_hash(lane_starts, function(key, starts)
+    local own = own_settings(lane_own, { key, starts })[key]
+    local _, used = steps_within(starts, tonumber(own and own.window) or window, math.huge, now)
     return used == 0
   end)
 elseif place == 'laneHeld' then

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use heartline::{JobFilter, JobState, Priority, WorkflowState};
+use heartline::{JobFilter, JobState, Priority, Rate, WorkflowState};
 
 /// The help text with these commands as examples.
 macro_rules! examples {
@@ -614,16 +614,76 @@ pub(crate) enum LanesCommand {
     List {
         /// The task
         task: String,
-        /// Show only keys of which as many jobs run as per_key allows
-        #[arg(long, conflicts_with = "resting")]
+        /// Show only keys of which as many jobs run as their limit allows, and paused ones
+        #[arg(long, group = "which")]
         full: bool,
         /// Show only keys that rest
-        #[arg(long)]
+        #[arg(long, group = "which")]
         resting: bool,
+        /// Show only keys with settings of their own, also those without jobs
+        #[arg(long, group = "which")]
+        own: bool,
         /// Show at most this many keys
         #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
     },
+    /// Show a key: its limits, why its jobs wait, and who holds others
+    #[command(after_help = examples!("lanes show webhook acme"))]
+    Show(OfLane),
+    /// Give a key limits or a weight of its own. What is not named stays as it is
+    #[command(after_help = examples!("lanes set webhook acme --running 10", "lanes set webhook acme --rate 600/1m --weight 3"))]
+    Set {
+        #[command(flatten)]
+        of: OfLane,
+        /// How many of its jobs may run, or `none` for any number
+        #[arg(long, value_name = "JOBS", value_parser = jobs_or_none, required_unless_present_any = ["rate", "weight"])]
+        running: Option<Bound<u32>>,
+        /// How many of its jobs may start within a time, such as 60/1m, or `none` for any number
+        #[arg(long, value_name = "JOBS/TIME", value_parser = rate_or_none)]
+        rate: Option<Bound<Rate>>,
+        /// How many jobs it starts while a key of weight 1 starts one
+        #[arg(long, value_name = "1-100")]
+        weight: Option<u32>,
+    },
+    /// Pause a key: none of its jobs starts; running jobs and other keys continue
+    #[command(after_help = examples!("lanes pause webhook acme"))]
+    Pause(OfLane),
+    /// End the pause of a key
+    #[command(after_help = examples!("lanes resume webhook acme"))]
+    Resume(OfLane),
+    /// Remove the settings of a key: the limits of the task hold again, and it is not paused
+    #[command(after_help = examples!("lanes reset webhook acme"))]
+    Reset(OfLane),
+}
+
+/// A key of a task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfLane {
+    /// The task
+    pub(crate) task: String,
+    /// The key
+    pub(crate) key: String,
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound<T>(pub(crate) Option<T>);
+
+fn jobs_or_none(text: &str) -> Result<Bound<u32>, String> {
+    if text == "none" {
+        return Ok(Bound(None));
+    }
+    text.parse().map(|jobs| Bound(Some(jobs))).map_err(|_| "write a number or `none`".to_owned())
+}
+
+fn rate_or_none(text: &str) -> Result<Bound<Rate>, String> {
+    if text == "none" {
+        return Ok(Bound(None));
+    }
+    let (starts, window) = text.split_once('/').ok_or("write jobs and a time, such as 60/1m")?;
+    let starts = starts.parse().map_err(|_| "write a number before the slash, such as 60/1m")?;
+    let window = humantime::parse_duration(window).map_err(|e| e.to_string())?;
+    Ok(Bound(Some(Rate::new(starts, window))))
 }
 
 /// An instance of a workflow.

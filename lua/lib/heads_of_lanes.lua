@@ -2,19 +2,19 @@
 --
 -- Keys take turns by virtual time, as in start-time fair queueing (Goyal, Vin and Cheng, 1996). The key with the least
 -- score is next, and each job that it starts moves it one further. A key that enters gets the virtual time, which each
--- claim moves by its jobs divided by the number of keys. So of K keys each starts a job within about K starts. Scores
--- are in thousandths of a job, since whole numbers are faster.
+-- claim moves by its jobs divided by the number of keys. So of K keys each starts a job within about K starts. A key of
+-- weight w counts as w keys. Scores are in thousandths of a job, since whole numbers are faster.
 
 -- The keys after those of `settle`, what this call knows, and the longest time for which a key rests without another
 -- look, since its rate may have changed, ms. All functions that only this fragment calls are here too: a script has at
 -- most 200 local names.
 local lanes = { meta = KEYS[2], all = KEYS[38], lane_of = KEYS[39], turns = KEYS[40], lane_held = KEYS[41],
-  starts = KEYS[42], rests = {}, read = {}, entries = {}, left_by = 0, looked_at = 60000, stripped = 0,
-  lists = { KEYS[7], KEYS[8], KEYS[9] }, active = KEYS[3], payload = KEYS[16] }
+  starts = KEYS[42], own = KEYS[43], rests = {}, read = {}, entries = {}, left_by = 0, looked_at = 60000,
+  stripped = 0, weights = 0, lists = { KEYS[7], KEYS[8], KEYS[9] }, active = KEYS[3], payload = KEYS[16] }
 
 local function refused_for(task)
   -- Checks the types, and a right that only this script needs, before the first write.
-  expect_types(lanes.lists, { lanes.active }, { lanes.lane_of, lanes.starts, lanes.payload },
+  expect_types(lanes.lists, { lanes.active }, { lanes.lane_of, lanes.starts, lanes.own, lanes.payload },
     { lanes.all, lanes.turns })
   redis.call('ZLEXCOUNT', lanes.lane_held, '-', '-')
   lanes.declared_at = task.declaredAt or nil
@@ -126,12 +126,25 @@ function lanes.strip(lane)
   count_tombstones(places.tombstones, lanes.meta, gone, -1)
 end
 
--- Reads how many jobs of the key may be claimed now: `room`.
-function lanes.read_lane(key, score, limit)
-  local lane = { key = key, score = score, room = math.huge, ids = {}, from = '[' .. key .. '\0',
+-- A limit of each key, or nil.
+function lanes.limit_of(most, rate, window)
+  if not most then return nil end
+  local limit = { most = tonumber(most), rate = tonumber(rate), window = tonumber(window) }
+  if limit.rate > 0 then limit.this_step = step_of(limit.window, lanes.now) end
+  return limit
+end
+
+-- Reads how many jobs of the key may be claimed now: `room`. `own` has its own settings, if any.
+function lanes.read_lane(key, score, limit, own)
+  local lane = { key = key, score = score, room = math.huge, weight = 1, ids = {}, from = '[' .. key .. '\0',
     to = '(' .. key .. '\1' }
-  if lanes.rests[key] then lane.room = 0 end
+  if own then
+    lane.weight, lane.paused = own.weight, own.paused
+    if own.most then limit = lanes.limit_of(own.most, own.rate, own.window) end
+  end
+  if lanes.rests[key] or lane.paused then lane.room = 0 end
   if key == '' or not limit then return lane end
+  lane.limit = limit
   if limit.most > 0 then
     lane.running = redis.call('ZLEXCOUNT', lanes.lane_held, lane.from, lane.to)
     lane.room = math.min(lane.room, math.max(0, limit.most - lane.running))
@@ -180,7 +193,7 @@ function lanes.drop_strays(open)
   count_tombstones(lanes.places.tombstones, lanes.meta, ids, -1)
 end
 
--- Decides which jobs are claimed: the keys in turn get equal shares, and what one cannot use goes to the others.
+-- Decides which jobs are claimed: the keys in turn get shares by their weights, and what one cannot use goes to others.
 local function read_heads(lists, want, found)
   if want == 0 then return {} end
   local now_ms, open, heads, left = math.floor(lanes.now / 1000), {}, {}, want
@@ -191,23 +204,25 @@ local function read_heads(lists, want, found)
   if redis.call('EXISTS', unpack(lanes.lists)) > 0 then lanes.sort_lists(now_ms) end
   local per_key, full_until = unpack(redis.call('HMGET', lanes.meta, 'perKey', 'fullUntil'))
   lanes.end_waits(now_ms, full_until)
-  local most, rate, window = string.match(per_key or '', '^(%d+) (%d+) (%d+)$')
-  local limit = most and { most = tonumber(most), rate = tonumber(rate), window = tonumber(window) }
-  if limit and limit.rate > 0 then limit.this_step = step_of(limit.window, lanes.now) end
-  lanes.limit = limit
+  local limit, weights = lanes.limit_of(string.match(per_key or '', '^(%d+) (%d+) (%d+)$')), 0
   local ready = redis.call('ZRANGEBYSCORE', lanes.turns, '-inf', '(' .. RESTING, 'WITHSCORES', 'LIMIT', 0,
     math.min(BATCH, want + 16))
+  local own = own_settings(lanes.own, ready)
+  -- Keys of large weights are among the first ones, so the sum is about that of all keys.
+  for _, settings in pairs(own) do lanes.weights = lanes.weights + settings.weight - 1 end
   for at = 1, #ready, 2 do
     if #open == want then break end
-    local lane = lanes.read_lane(ready[at], tonumber(ready[at + 1]), limit)
+    local lane = lanes.read_lane(ready[at], tonumber(ready[at + 1]), limit, own[ready[at]])
     lanes.read[#lanes.read + 1] = lane
-    if lane.room > 0 then open[#open + 1] = lane end
+    if lane.room > 0 then open[#open + 1], weights = lane, weights + lane.weight end
   end
   if redis.call('EXISTS', lanes.places.tombstones) == 1 then
     for _, lane in ipairs(open) do lanes.strip(lane) end
   end
-  local share = math.max(1, math.floor(want / math.max(1, #open)))
-  for _, lane in ipairs(open) do left = left - lanes.read_entries(lane, math.min(lane.room, share)) end
+  for _, lane in ipairs(open) do
+    local share = math.max(1, math.floor(want * lane.weight / weights))
+    left = left - lanes.read_entries(lane, math.min(lane.room, share, left))
+  end
   for _, lane in ipairs(open) do
     local count = #lane.ids
     if left > 0 and lane.has_more and lane.room > count then
@@ -228,13 +243,16 @@ end
 -- jobs left. A key whose entries were tombstones has had its turn as well.
 function lanes.score_after(lane, taken, popped, is_empty, turn, now_ms)
   if lanes.rests[lane.key] then return RESTING + now_ms + lanes.rests[lane.key] end
+  if lane.paused then return FULL + now_ms end
   if is_empty then return nil end
-  local limit = lanes.limit
+  local limit = lane.limit
   if lane.running and lane.running + taken >= limit.most then return FULL + now_ms end
   if lane.used and lane.used + taken >= limit.rate then
     return RESTING + math.min(math.ceil((lane.steps[1].over + limit.window) / 1000), now_ms + lanes.looked_at)
   end
-  return popped > 0 and math.max(lane.score, turn) + 1000 * math.max(1, taken) or lane.score
+  if popped == 0 then return lane.score end
+  -- It may be late by the turn of one job, not by more.
+  return math.max(lane.score, turn - 1000) + math.floor(1000 * math.max(1, taken) / lane.weight)
 end
 
 -- Removes the entries that were read, and writes what the claim changes in the lanes. `found.left` is true if another
@@ -255,12 +273,12 @@ local function pop_heads(found)
       if at <= popped and is_claimed[id] then
         -- A tombstone of the job may be in the lane as well.
         taken, is_claimed[id] = taken + 1, nil
-        if lanes.limit and lane.key ~= '' then held[#held + 1], held[#held + 2] = '0', lane.key .. '\0' .. id end
+        if lane.limit then held[#held + 1], held[#held + 2] = '0', lane.key .. '\0' .. id end
       end
     end
-    if taken > 0 then all, served, tag = all + taken, served + 1, math.max(tag, lane.score) end
+    if taken > 0 then all, served, tag = all + taken, served + lane.weight, math.max(tag, lane.score) end
     if lane.steps and taken > 0 then
-      redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lanes.limit.this_step, taken))
+      redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lane.limit.this_step, taken))
     end
     local is_empty = lane.entries and left == 0 and not lane.has_more
     local score = lanes.score_after(lane, taken, #lane.ids - left, is_empty, turn, now_ms)
@@ -287,7 +305,7 @@ local function pop_heads(found)
     -- Keys that were not looked at may be unable to start jobs. So the time is at least that of the job that is served,
     -- and of the key that is next.
     local least = ready > 0 and tonumber(redis.call('ZRANGE', lanes.turns, 0, 0, 'WITHSCORES')[2]) or tag
-    turn = math.max(turn + math.floor(1000 * all / math.max(served, ready)), math.min(least, tag))
+    turn = math.max(turn + math.floor(1000 * all / math.max(served, ready + lanes.weights)), math.min(least, tag))
     redis.call('HSET', lanes.meta, 'turn', string.format('%d', turn))
   end
   found.left = ready > 0 or lanes.has_more or redis.call('EXISTS', unpack(lanes.lists)) > 0

@@ -49,8 +49,6 @@ pub(crate) struct Inspected {
     pub(crate) unique_key: String,
     /// Empty for none.
     pub(crate) key: String,
-    /// When its key is next, as it is stored; empty for none.
-    pub(crate) turn: String,
     /// Whether it sent no heartbeat since the snapshot.
     pub(crate) is_candidate: bool,
     pub(crate) payload_bytes: usize,
@@ -89,7 +87,6 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         outcome: reply.text()?,
         unique_key: reply.text()?,
         key: reply.text()?,
-        turn: reply.text()?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,
         result_bytes: reply.next()?,

@@ -90,6 +90,7 @@ keys! {
     Turns zset "turns",
     LaneHeld zset "laneHeld",
     LaneStarts hash "laneStarts",
+    LaneOwn hash "laneOwn",
     // Keys of workflows only.
     Instances hash "instances",
     Running zset "running",

@@ -32,7 +32,7 @@ fragments! {
     around back_to_wait backoff begin book claim columns count counts crashed dropped early emit end_event enter
     events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply
     flow_step full gone grace heads heads_of_lanes held hooks interval known lane_id lanes largest leave_lanes
-    limits lock may named new_jobs nodes now object page parked place plain pointer renew replay reported_outcomes
+    limits lock may named new_jobs nodes now object own_settings page parked place plain pointer renew replay reported_outcomes
     resolve rest schedules shrink_first since slots spare states steps stored_outcomes terminal tick_jobs ticks
     tombstones totals types unique unlock wake
 }
@@ -71,9 +71,10 @@ scripts! {
     RIGHTS "rights",
     // Calls by which people and tools read.
     INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed, LANES "lanes",
+    LANE_READ "lane_read",
     HISTORY "history" on Events,
     // Calls by which people act.
-    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", FORGET "forget",
+    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", LANE_PUT "lane_put", FORGET "forget",
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
     // Each of these has one key, which belongs to no task.
     ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,
@@ -179,7 +180,10 @@ impl ScriptDef {
     /// parameters: outer variables would make them slower. A script with a fragment that takes all keys also gets the
     /// table `keys`, with all of them by name.
     fn names_of_keys(&self) -> String {
-        let names: Vec<String> = self.named_keys().map(lua_name).collect();
+        // A variant reads its own keys, which its header lists first, by their numbers: a script has at most 200 names.
+        let own = self.header("-- KEYS[").take_while(|line| !line.starts_with("1]")).count();
+        let mut names: Vec<String> = self.named_keys().map(lua_name).collect();
+        names.truncate(names.len() - own);
         let line = format!("local {} = unpack(KEYS)\n", names.join(", "));
         if !self.used_fragments().any(|name| TAKE_ALL_KEYS.contains(&name)) {
             return line;

@@ -8,10 +8,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Inspector;
+use super::lane::{LaneDetail, detail_of};
+use super::lanes::HOLDERS;
 use super::limits::LimitReached;
 use super::page::{holder, priority_of, score};
+use crate::backend::connection::OwnConnection;
 use crate::backend::jobs::{self, Inspected};
 use crate::backend::keys::{Key, TaskKeys};
+use crate::backend::lanes;
 use crate::backend::note::{self, Stored};
 use crate::backend::overview;
 use crate::backend::timeouts::response_time;
@@ -61,6 +65,8 @@ pub struct JobReport {
     pub ended_at: Option<SystemTime>,
     /// The limit of its task or key that keeps it waiting, if one does.
     pub limit: Option<LimitReached>,
+    /// The lane in which it waits, if it has a key.
+    pub lane: Option<LaneDetail>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
     /// The fence under which it is held.
@@ -149,7 +155,11 @@ impl Inspector {
             // A job can be read even if its task cannot. The rest of a task is compared with the clock of this process.
             let full = self.look(async |conn| overview::full(conn, &keys).await).await.ok().flatten();
             let of_task = full.and_then(|full| LimitReached::of(&full, ms_of(SystemTime::now())));
-            report.limit = of_task.or(report.limit);
+            if let Some(key) = &report.key {
+                let read = async |conn: &mut OwnConnection| lanes::read(conn, &keys, key, HOLDERS).await;
+                report.lane = Some(detail_of(self.look(read).await?, ms_of(SystemTime::now())));
+            }
+            report.limit = of_task.or(report.lane.as_ref().and_then(|lane| lane.lane.limit));
         }
         let is_wanted = |bytes: usize| match values {
             JobValues::None => false,
@@ -227,7 +237,8 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         due_at: score(&stamp).filter(|_| state == JobState::Delayed || is_finalizing),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
         ended_at: score(&stamp).filter(|_| state.is_terminal()),
-        limit: LimitReached::of_key(&found.turn, ms_of(SystemTime::now())).filter(|_| state == JobState::Waiting),
+        limit: None,
+        lane: None,
         worker,
         fence,
         is_silent: found.is_candidate && fence.is_some(),

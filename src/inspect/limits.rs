@@ -24,8 +24,14 @@ pub enum LimitReached {
         #[serde(rename = "until_ms", serialize_with = "ms_since_1970")]
         until: SystemTime,
     },
-    /// As many jobs of its key run as [`TaskOptions::per_key`](crate::TaskOptions::per_key) allows.
+    /// As many jobs of its key run as [`TaskOptions::per_key`](crate::TaskOptions::per_key), or [`Lanes::set`](crate::Lanes::set), allows.
     KeyFull {
+        /// Since when.
+        #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
+        since: SystemTime,
+    },
+    /// Its key is paused, see [`Lanes::pause`](crate::Lanes::pause).
+    KeyPaused {
         /// Since when.
         #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
         since: SystemTime,
@@ -63,13 +69,22 @@ impl LimitReached {
     }
 }
 
-/// A limit in words: how many jobs may run, and how many may start within a time. `declared` is the option `limits`.
-pub(super) fn words(declared: &str, partitions: u64) -> Option<(Option<String>, Option<String>)> {
+/// How many jobs may run, and how many may start within a time; `None` for any number.
+type Numbers = (Option<u64>, Option<(u64, Duration)>);
+
+/// Reads the options `limits` and `perKey`.
+pub(super) fn numbers(declared: &str) -> Option<Numbers> {
     let words: Vec<u64> = declared.split(' ').map(stored_number).collect::<Option<_>>()?;
     let [most, starts, window_us] = words[..] else { return None };
-    let running = (most > 0).then(|| (most * partitions).to_string());
-    let window = super::text::span(Duration::from_micros(window_us));
-    Some((running, (starts > 0).then(|| format!("{} in {window}", starts * partitions))))
+    let rate = (starts > 0).then(|| (starts, Duration::from_micros(window_us)));
+    Some(((most > 0).then_some(most), rate))
+}
+
+/// A limit in words. `declared` is the option `limits` or `perKey`.
+pub(super) fn words(declared: &str, partitions: u64) -> Option<(Option<String>, Option<String>)> {
+    let (most, rate) = numbers(declared)?;
+    let rate = rate.map(|(starts, window)| format!("{} in {}", starts * partitions, super::text::span(window)));
+    Some((most.map(|most| (most * partitions).to_string()), rate))
 }
 
 #[cfg(test)]

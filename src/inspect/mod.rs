@@ -18,6 +18,7 @@ pub(crate) mod holders;
 mod instance_view;
 pub(crate) mod job;
 pub(crate) mod json;
+pub(crate) mod lane;
 pub(crate) mod lanes;
 pub(crate) mod limits;
 pub(crate) mod lists;

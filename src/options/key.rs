@@ -13,7 +13,8 @@ const LONGEST_KEY: usize = 128;
 /// How many fields of an input an error names.
 const NAMED_FIELDS: usize = 10;
 
-/// The limits of each key of a task, over all workers. See [`TaskOptions::per_key`](crate::TaskOptions::per_key).
+/// The limits of each key of a task, over all workers, see [`TaskOptions::per_key`](crate::TaskOptions::per_key); or of one key, see
+/// [`Lanes::set`](crate::Lanes::set).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -23,7 +24,7 @@ const NAMED_FIELDS: usize = 10;
 ///     .per_key(Limit::new().running(2).rate(Rate::new(60, Duration::from_secs(60))));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "pass it to TaskOptions::per_key"]
+#[must_use = "pass it to TaskOptions::per_key or Lanes::set"]
 pub struct Limit {
     running: Option<u32>,
     rate: Option<Rate>,
@@ -44,6 +45,17 @@ impl Limit {
     pub const fn rate(self, rate: Rate) -> Self {
         Limit { rate: Some(rate), ..self }
     }
+
+    fn limits(self) -> Limits {
+        Limits { max_running: self.running, rate: self.rate }
+    }
+
+    /// Its limits, if they are valid.
+    pub(crate) fn checked(self) -> Result<Limits, ConfigErrors> {
+        let mut faults = Faults::default();
+        self.limits().check_numbers("running", &mut faults);
+        faults.finish().map(|()| self.limits())
+    }
 }
 
 /// How the jobs of a task are keyed.
@@ -57,8 +69,7 @@ pub(crate) struct Keyed {
 
 impl Keyed {
     pub(super) fn new(pointer: Option<&'static str>, limit: Option<Limit>) -> Keyed {
-        let Limit { running, rate } = limit.unwrap_or_default();
-        Keyed { pointer, limits: Limits { max_running: running, rate } }
+        Keyed { pointer, limits: limit.unwrap_or_default().limits() }
     }
 
     pub(super) fn any(self) -> bool {

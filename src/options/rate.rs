@@ -80,6 +80,13 @@ impl Limits {
         self.max_running.is_some() || self.rate.is_some()
     }
 
+    /// As stored: the most running jobs, the starts and their window in us, with 0 for none.
+    pub(crate) fn words(self) -> String {
+        let (starts, window) = self.rate.map_or((0, Duration::ZERO), Rate::counted);
+        // A longer window is the stricter one.
+        format!("{} {starts} {}", self.max_running.unwrap_or(0), window.as_nanos().div_ceil(1_000))
+    }
+
     /// Checks the numbers. `running` is the name of the first.
     pub(super) fn check_numbers(self, running: &'static str, faults: &mut Faults) {
         if let Some(jobs) = self.max_running {
@@ -113,14 +120,9 @@ impl Limits {
 }
 
 impl fmt::Display for Limits {
-    /// As declared: the most running jobs, the starts and their window in us, with 0 for none; nothing without a limit.
+    /// As declared: [`Limits::words`], or nothing without a limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.any() {
-            return Ok(());
-        }
-        let (starts, window) = self.rate.map_or((0, Duration::ZERO), Rate::counted);
-        // A longer window is the stricter one.
-        write!(f, "{} {starts} {}", self.max_running.unwrap_or(0), window.as_nanos().div_ceil(1_000))
+        if self.any() { f.write_str(&self.words()) } else { Ok(()) }
     }
 }
 

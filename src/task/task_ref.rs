@@ -41,7 +41,7 @@ use crate::stall::action::StalledEvent;
 /// Cloning is cheap. The caller chooses the types. If the handler cannot decode an input, the job is postponed for up
 /// to [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
 pub struct TaskRef<I, O> {
-    pub(super) shared: Arc<TaskShared>,
+    pub(crate) shared: Arc<TaskShared>,
     types: PhantomData<fn(I) -> O>,
 }
 

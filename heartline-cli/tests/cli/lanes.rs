@@ -21,3 +21,36 @@ async fn lanes_are_listed_with_what_they_wait_for() {
         .await;
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_key_gets_limits_and_pauses_of_its_own() {
+    let bench = Bench::new().await;
+    for _ in 0..2 {
+        bench.export.dispatch("x".into()).key("acme").await.unwrap();
+    }
+    let run = async |args: &[&str]| bench.run(&[&["lanes"], args].concat()).await.ok();
+    assert_eq!(
+        run(&["set", "export", "acme", "--running", "10", "--rate", "60/1m"]).await,
+        "acme has 10 running, 60 in 1m\n"
+    );
+    // What is not named stays.
+    assert_eq!(
+        run(&["set", "export", "acme", "--running", "none", "--weight", "3"]).await,
+        "acme has 60 in 1m, weight 3\n"
+    );
+    assert!(run(&["pause", "export", "acme"]).await.starts_with("acme is paused: "));
+    assert_eq!(run(&["pause", "export", "acme"]).await, "acme was already paused\n");
+    let own = run(&["list", "export", "--own"]).await;
+    assert!(own.starts_with("1 key with settings of their own\n") && own.contains("paused since "), "{own}");
+    let shown = run(&["show", "export", "acme"]).await;
+    for part in ["acme of export", "acme is paused since ", "60 in 1m, weight 3", "limits, by "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = bench.run(&["lanes", "show", "export", "acme", "--json"]).await.json();
+    assert_eq!((&shown["waiting"], &shown["rate"]["window_ms"]), (&2.into(), &60_000.into()));
+    assert_eq!(run(&["resume", "export", "acme"]).await, "acme is resumed\n");
+    assert_eq!(run(&["reset", "export", "acme"]).await, "acme has no settings of its own any more\n");
+    assert_eq!(run(&["list", "export", "--own"]).await, "0 keys with settings of their own\n");
+    let refused = bench.run(&["lanes", "set", "export", "acme", "--rate", "60"]).await;
+    assert!(refused.status == 2 && refused.err.contains("such as 60/1m"), "{refused:?}");
+}

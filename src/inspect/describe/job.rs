@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::super::act_report::BulkReport;
 use super::super::audit_report::{Finding, Inconsistency};
 use super::super::job::JobReport;
+use super::super::limits::LimitReached;
 use super::super::page::JobRow;
 use super::super::text::{brief, exact, many, shown, span};
 use crate::job::state::JobState;
@@ -45,7 +46,7 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("priority", Some(job.priority.to_string())),
         ("dispatched", time(job.dispatched_at)),
         ("waiting since", time(job.enqueued_at)),
-        ("waits because", super::task::limit(job.limit, now)),
+        ("waits because", waits_because(job, now)),
         ("expires", time(job.expires_at)),
         ("due", time(job.due_at)),
         ("started", time(job.started_at)),
@@ -67,6 +68,15 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("checkpoint", bytes(job.checkpoint_bytes)),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
+}
+
+/// Why the job waits: a limit of its task, or its key.
+fn waits_because(job: &JobReport, now: SystemTime) -> Option<String> {
+    match (&job.lane, job.limit) {
+        (_, limit @ Some(LimitReached::MaxRunning | LimitReached::Resting { .. })) => super::task::limit(limit, now),
+        (Some(lane), _) => Some(super::lane::waits_because(lane, now)),
+        (None, _) => None,
+    }
 }
 
 /// How many jobs an act changed, and how.

@@ -1,6 +1,7 @@
-//! Describes jobs, schedules, tasks, workers and workflows in words, for the command line and the web page.
+//! Describes jobs, lanes, schedules, tasks, workers and workflows in words, for the command line and the web page.
 
 mod job;
+mod lane;
 #[cfg(feature = "schedules")]
 mod schedule;
 mod task;
@@ -8,6 +9,7 @@ mod worker;
 mod workflow;
 
 pub use job::{CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again};
+pub use lane::{limits, waits_because};
 #[cfg(feature = "schedules")]
 pub use schedule::{NextTick, next_ticks};
 pub use task::{heard, is_overdue, is_task_name, live_workers, options, task_limit};

@@ -29,10 +29,7 @@ pub fn limit(limit: Option<LimitReached>, now: SystemTime) -> Option<String> {
     Some(match limit? {
         LimitReached::MaxRunning => "as many jobs run as max_running allows".to_owned(),
         LimitReached::Resting { until } => format!("the task rests until {}", exact(until, now)),
-        LimitReached::KeyFull { since } => {
-            format!("as many jobs of its key run as per_key allows, since {}", exact(since, now))
-        }
-        LimitReached::KeyResting { until } => format!("its key rests until {}", exact(until, now)),
+        LimitReached::KeyFull { .. } | LimitReached::KeyPaused { .. } | LimitReached::KeyResting { .. } => return None,
     })
 }
 

@@ -162,6 +162,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         ("laneOf", "lane_of"),
         ("laneHeld", "lane_held"),
         ("laneStarts", "lane_starts"),
+        ("laneOwn", "lane_own"),
         ("schedules:rule", "schedules_rule"),
         ("schedules:input", "schedules_input"),
         ("schedules:paused", "schedules_paused"),
@@ -177,8 +178,8 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
     for script in scripts() {
         let (header, _) = header(script.name);
         let lines = header.iter().filter_map(|line| line.strip_prefix("-- Uses     "));
-        let replaced = header.iter().find_map(|line| line.strip_prefix("-- Replaces ")?.split_once(" by "));
-        let replaced = |name| match replaced {
+        let variant = header.iter().find_map(|line| line.strip_prefix("-- Replaces ")?.split_once(" by "));
+        let replaced = |name| match variant {
             Some((old, new)) if old == name => new,
             _ => name,
         };
@@ -186,8 +187,11 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
             lines.flat_map(|line| line.split(' ')).flat_map(|name| replaced(name).split(' ')).collect();
         let fragments: String = uses.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect();
         let keys = entries(&header, "KEYS");
-        let names: Vec<&str> =
+        let mut names: Vec<&str> =
             keys.iter().map(|(_, name, ..)| *in_lua.get(name.as_str()).unwrap_or(&name.as_str())).collect();
+        // A variant has no names for its own keys, which come first in its header.
+        let own = header.iter().filter(|line| line.starts_with("-- KEYS[") && variant.is_some());
+        names.truncate(names.len() - own.take_while(|line| !line.starts_with("-- KEYS[1]")).count());
         let file = file_of(script.name);
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
         let table = format!("local keys = {{ {} }}\n", fields.join(", "));

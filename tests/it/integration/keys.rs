@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use heartline::inspect::describe::facts;
 use heartline::{
-    App, Context, Error, JobError, JobValues, Limit, LimitReached, Rate, StallAction, TaskOptions, TaskRef, Unique,
+    App, Context, Error, JobError, JobHandle, JobValues, LaneState, Limit, LimitReached, Rate, StallAction,
+    TaskOptions, TaskRef, Unique,
 };
 use serde::{Deserialize, Serialize};
 
@@ -241,6 +243,85 @@ async fn all_jobs_of_a_key_are_in_one_partition() {
     let refused = task.dispatch(of("a", 1)).id("chosen").await.unwrap_err();
     assert!(matches!(&refused, Error::Config(faults) if faults.to_string().contains("3 partitions")), "{refused}");
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn settings_of_one_key_hold_at_once_for_all_workers() {
+    let (test, runs) = (TestTask::new(), Runs::default());
+    let app = test.app().await;
+    let task = runs.task(&app, keyed().partitions(2).concurrency(9).per_key(Limit::new().running(1)));
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let lanes = task.lanes();
+    lanes.set("acme", Limit::new().running(3)).await.unwrap();
+    assert!(lanes.pause("globex").await.unwrap() && !lanes.pause("globex").await.unwrap());
+    for key in ["acme", "globex", "initech"] {
+        task.dispatch_many((0..6).map(|_| of(key, 20))).await.unwrap();
+    }
+    let ended = |key, count| {
+        let runs = &runs;
+        let done = move || async move { runs.fences_of(key).len() == count };
+        async move { eventually("its jobs have started", PATIENCE, done).await }
+    };
+    ended("acme", 6).await;
+    ended("initech", 6).await;
+    assert_eq!(*runs.most.lock().unwrap(), BTreeMap::from([("acme".to_owned(), 3), ("initech".to_owned(), 1)]));
+    // A paused key is explained, and starts after its pause.
+    let paused = app.inspector().by("ada").lanes(TASK).unwrap();
+    eventually("a claim has found its pause", PATIENCE, async || {
+        let lane = paused.get("globex").await.unwrap().lane;
+        matches!(lane.limit, Some(LimitReached::KeyPaused { .. })) && lane.state == LaneState::Full && lane.waiting == 6
+    })
+    .await;
+    let with_settings = paused.with_settings(10).await.unwrap();
+    let names: Vec<_> = with_settings.iter().map(|lane| lane.key.as_deref().unwrap()).collect();
+    assert_eq!(names, ["acme", "globex"]);
+    assert!(paused.resume("globex").await.unwrap() && !paused.resume("globex").await.unwrap());
+    ended("globex", 6).await;
+    lanes.reset("acme").await.unwrap();
+    assert_eq!(lanes.with_settings(10).await.unwrap().len(), 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_waiting_job_says_who_holds_the_slots_of_its_key() {
+    let (test, runs) = (TestTask::new(), Runs::default());
+    let app = test.app().await;
+    let task = runs.task(&app, keyed().concurrency(2).per_key(Limit::new().running(1)));
+    let first = task.dispatch(of("acme", 60_000)).await.unwrap();
+    let second = task.dispatch(of("acme", 0)).await.unwrap();
+    let other = task.dispatch(of("globex", 0)).await.unwrap();
+    let why = async |job: &JobHandle<u64>| {
+        let found = app.inspector().job(TASK, job.id().as_str(), JobValues::None).await.unwrap().unwrap();
+        facts(&found, SystemTime::now()).into_iter().find(|(name, _)| *name == "waits because").map(|(_, why)| why)
+    };
+    assert_eq!(why(&first).await.as_deref(), Some("acme is next in turn"));
+    task.dispatch(of("globex", 0)).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    other.result().await.unwrap();
+    eventually("it holds the slot", PATIENCE, async || runs.fences_of("acme").len() == 1).await;
+    let said = why(&second).await.unwrap();
+    let held = format!("acme is full: 1 of 1 held, by {} on {} for ", first.id(), worker.id);
+    assert!(said.starts_with(&held), "{said}");
+    assert_eq!(why(&first).await, None);
+    let lane = task.lanes().get("acme").await.unwrap();
+    assert_eq!((lane.lane.waiting, lane.lane.held, lane.lane.running), (1, 1, Some(1)));
+    first.cancel("enough").await.unwrap();
+    second.result().await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn settings_of_keys_are_checked() {
+    let (test, runs) = (TestTask::new(), Runs::default());
+    let app = test.app().await;
+    let lanes = runs.task(&app, keyed()).lanes();
+    let said = |refused: Result<(), Error>| refused.unwrap_err().to_string();
+    assert!(said(lanes.set("acme", Limit::new().running(0)).await).contains("running"));
+    assert!(said(lanes.set("", Limit::new()).await).contains("key"));
+    assert!(said(lanes.set_weight("acme", 101).await).contains("1 to 100"));
+    assert!(said(lanes.list(None, 0).await.map(drop)).contains("limit"));
+    assert!(app.inspector().lanes("a b").is_err());
 }
 
 #[tokio::test]

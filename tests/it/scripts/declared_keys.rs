@@ -103,7 +103,10 @@ async fn scripts_of_lanes_declare_their_keys() {
     for place in ["laneOf", "laneStarts", "laneHeld", "lanes"] {
         assert!(task.ok("trim_lanes", &format!("{place} - 500")).await.starts_with("[trimmed "));
     }
+    assert_eq!(task.ok("lane_put", "k weight 2 ada").await, "[put 0]");
     assert!(task.ok("lanes", "ready 9").await.starts_with("[lanes "));
+    assert!(task.ok("lanes", "own 9").await.contains(" k "));
+    assert!(task.ok("lane_read", "k 9").await.starts_with("[lane "));
     assert!(task.ok_at("delayed", "jobs", "waiting 0 'l -' 10 -inf +inf - -").await.starts_with("[page "));
 }
 

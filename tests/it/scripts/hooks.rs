@@ -369,7 +369,7 @@ async fn jobs_that_wait_for_their_hook_are_listed() {
     assert!(found.contains("[a 5 ''") && found.contains("[b w:8 ''") && !found.contains("[c "), "{found}");
     let found = page(&mut task, "running").await;
     assert!(found.contains("[c w:9 ''") && !found.contains("[b "), "{found}");
-    assert!(task.ok("inspect", "a").await.contains(" completed 0 0 1500 '' '' '' 0 2 2 0]"));
+    assert!(task.ok("inspect", "a").await.contains(" completed 0 0 1500 '' '' 0 2 2 0]"));
 }
 
 #[tokio::test]

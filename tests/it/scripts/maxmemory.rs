@@ -55,6 +55,7 @@ async fn a_call_that_frees_memory_or_keeps_a_job_alive_passes() {
         (old, "trim", "w Completed 60000 200", "[trimmed 1 0]", "no completed"),
         ("wait a", "declare", "1 - w maxCount 2", "[declared 1", "meta.maxCount=2"),
         ("no meta", "declare", "1 100 w maxCount 2", "[declared 100 []]", declared),
+        ("no laneOwn", "lane_put", "k limits '1 0 0' ada", "[put 0]", "laneOwn k=1 0 0 1 0 ada"),
         ("laneOf a=k", "trim_lanes", "laneOf - 500", "[trimmed '' 1 1]", "no laneOf"),
         ("uniqueOf a=k; unique k=a done 0 1", "trim_unique", "0 500 0", "[trimmed 0 1 1]", "no unique, uniqueOf"),
     ] {

@@ -46,6 +46,8 @@ mod history;
 mod hooks;
 mod inspect;
 mod jobs;
+mod lane_put;
+mod lane_read;
 mod lanes;
 mod limits;
 mod look;

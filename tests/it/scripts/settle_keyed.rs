@@ -305,6 +305,16 @@ async fn the_virtual_time_follows_the_jobs_that_are_served() {
     dispatch(&mut task, "b1 b2 b3").await;
     assert_eq!(settle(&mut task, "2 w 1000 1 0 0").await, "b1");
     assert_eq!(settle(&mut task, "3 w 1000 1 0 0").await, "a2");
+    // A key that is late catches up by one job.
+    let mut task = Task::with("meta largest=1024, turn=100000").await;
+    dispatch(&mut task, "b1 b2 a1 a2 a3 a4").await;
+    let turns_key = task.key("turns");
+    let () = task.conn.zadd(turns_key, "a", 0).await.unwrap();
+    let mut order = Vec::new();
+    for call in 1..=4 {
+        order.push(settle(&mut task, &format!("{call} w 1000 1 0 0")).await);
+    }
+    assert_eq!(order.join(" "), "a1 a2 b1 a3");
 }
 
 #[tokio::test]
@@ -329,4 +339,85 @@ async fn a_waiting_job_whose_key_was_lost_gets_that_of_its_lane() {
     assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1");
     assert_keys!(task, "laneOf a1=a");
     assert_eq!(settle(&mut task, "2 w 1000 5 '1 42' 0 a1 4000000000000001").await, "a2");
+}
+
+#[tokio::test]
+async fn settings_of_a_key_come_before_those_of_the_task() {
+    let mut task = Task::with(ONE).await;
+    task.write("laneOwn b=2 0 0 1 0 ada, c=0 1 60000000 1 0 ada, d=- - - 1 7 ada").await;
+    dispatch(&mut task, "a1 a2 b1 b2 b3 c1 c2 d1").await;
+    assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1 b1 b2 c1");
+    assert_eq!(turns(&mut task).await, "c: rests, a: full, b: full, d: full");
+    assert_eq!(entries(&mut task, "laneHeld").await, "a/a1 b/b1 b/b2 c/c1");
+    // A paused key has its turn after its pause.
+    task.ok("lane_put", "d resume '' ada").await;
+    assert_eq!(settle(&mut task, "2 w 1000 9 0 0").await, "d1");
+    task.ok("lane_put", "b limits '3 0 0' ada").await;
+    task.ok("lane_put", "c limits '0 2 60000000' ada").await;
+    assert_eq!(settle(&mut task, "3 w 1000 9 0 0").await, "b3 c2");
+}
+
+#[tokio::test]
+async fn a_pause_of_a_key_ends_no_rest_and_frees_no_slot() {
+    let mut task = Task::with(ONE).await;
+    dispatch(&mut task, "a1 a2 a3").await;
+    assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1");
+    task.ok("lane_put", "a pause '' ada").await;
+    // Its last job ends: it is looked at, and stays.
+    assert_eq!(settle(&mut task, "2 w 1000 9 '1 42' 0 a1 4000000000000001").await, "''");
+    assert_eq!(turns(&mut task).await, "a: full");
+    task.write("no wake").await;
+    dispatch(&mut task, "a4").await;
+    assert_keys!(task, "no wake");
+    task.ok("lane_put", "a resume '' ada").await;
+    assert_keys!(task, "wake marker=0, spare=1");
+    assert_eq!(settle(&mut task, "3 w 1000 9 0 0").await, "a2");
+}
+
+#[tokio::test]
+async fn a_key_starts_jobs_by_its_weight() {
+    let mut task = Task::with("meta largest=1024").await;
+    task.write("laneOwn b=- - - 3 0 ada").await;
+    let ids = |key: &str| (1..=60).map(|at| format!("{key}{at}")).collect::<Vec<_>>().join(" ");
+    for key in ["a", "b", "c"] {
+        dispatch(&mut task, &ids(key)).await;
+    }
+    // In one call, and one by one.
+    let shares = |claimed: &str| ["a", "b", "c"].map(|key| claimed.split(' ').filter(|id| id.starts_with(key)).count());
+    assert_eq!(shares(&settle(&mut task, "1 w 1000 10 0 0").await), [2, 6, 2]);
+    let mut claimed = Vec::new();
+    for call in 2..52 {
+        claimed.push(settle(&mut task, &format!("{call} w 1000 1 0 0")).await);
+    }
+    assert_eq!(shares(&claimed.join(" ")), [10, 30, 10]);
+    // A new key begins at the virtual time, and gets its share from then on.
+    dispatch(&mut task, &ids("d")).await;
+    let mut claimed = Vec::new();
+    for call in 52..70 {
+        claimed.push(settle(&mut task, &format!("{call} w 1000 1 0 0")).await);
+    }
+    let of_new = claimed.iter().filter(|id| id.starts_with('d')).count();
+    assert!((2..=4).contains(&of_new), "{claimed:?}");
+}
+
+#[tokio::test]
+async fn weights_hold_among_many_keys() {
+    let mut task = Task::with("meta largest=1024").await;
+    let heavy = ["v", "w", "x", "y", "z"];
+    task.write(&format!("laneOwn {}", heavy.map(|key| format!("{key}=- - - 4 0 ada")).join(", "))).await;
+    let light: Vec<String> = (0..40).map(|at| format!("k{at}-")).collect();
+    let keys: Vec<&str> = heavy.into_iter().chain(light.iter().map(String::as_str)).collect();
+    for key in &keys {
+        dispatch(&mut task, &(1..=60).map(|at| format!("{key}{at}")).collect::<Vec<_>>().join(" ")).await;
+    }
+    let mut claimed = Vec::new();
+    for call in 1..=600 {
+        claimed.push(settle(&mut task, &format!("{call} w 1000 1 0 0")).await);
+    }
+    // Each key of weight 1 has about ten of the 600 starts, each of weight 4 about forty.
+    for key in keys {
+        let starts = claimed.iter().filter(|id| id.trim_end_matches(char::is_numeric) == key).count();
+        let range = if heavy.contains(&key) { 32..=44 } else { 8..=12 };
+        assert!(range.contains(&starts), "{key}: {starts}");
+    }
 }

@@ -10,6 +10,8 @@ async fn keys_and_starts_of_jobs_that_are_gone_are_removed() {
     assert_eq!(task.ok("trim_lanes", "laneStarts - 500").await, "[trimmed '' 2 1]");
     assert_keys!(task, "laneOf kept=b; laneStarts b=9000000000000000 5");
     assert_eq!(task.unchanged("trim_lanes", "laneOf - 500").await, "[trimmed '' 1 0]");
+    task.write("laneStarts a=1 5, c=1 5; laneOwn a=0 5 9000000000000000 1 0 ada, c=- - - 2 0 ada").await;
+    assert_eq!(task.ok("trim_lanes", "laneStarts - 500").await, "[trimmed '' 3 1]", "a has a longer window");
 }
 
 #[tokio::test]

@@ -259,7 +259,9 @@ async fn looks(stage: &Stage, role: &str) {
     inspector.server_time().await.unwrap();
     inspector.columns(name).await.unwrap();
     inspector.lock_holders(name).await.unwrap();
-    assert_eq!(inspector.lanes(name, None, 10).await.unwrap().lanes.len(), 1);
+    let lanes = inspector.lanes(name).unwrap();
+    assert_eq!(lanes.list(None, 10).await.unwrap().lanes.len(), 1);
+    assert_eq!(lanes.get("k").await.unwrap().lane.weight, 1);
     inspector.foreign_keys(name).await.unwrap();
     for worker in inspector.workers().await.unwrap() {
         inspector.worker(worker.worker.as_str()).await.unwrap();

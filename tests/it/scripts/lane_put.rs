@@ -1,0 +1,59 @@
+use redis::AsyncCommands;
+
+use crate::scripts::call::{Task, assert_keys};
+
+#[tokio::test]
+async fn settings_of_a_key_are_kept_until_they_are_those_of_the_task() {
+    let mut task = Task::new().await;
+    for (words, reply, stored) in [
+        ("a limits '2 0 0' ada", "[put 0]", "a=2 0 0 1 0 ada"),
+        ("a weight 3 'ada l.'", "[put 0]", "a=2 0 0 3 0 ada l."),
+        ("a limits '- - -' ada", "[put 0]", "a=- - - 3 0 ada"),
+        ("b reset '' ada", "[put 0]", "a=- - - 3 0 ada"),
+    ] {
+        assert_eq!(task.ok("lane_put", words).await, reply, "{words}");
+        assert_keys!(task, &format!("laneOwn {stored}"));
+    }
+    assert_eq!(task.ok("lane_put", "a weight 1 ada").await, "[put 0]");
+    assert_keys!(task, "no laneOwn");
+}
+
+#[tokio::test]
+async fn a_pause_is_kept_until_it_is_ended() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("lane_put", "a pause '' ada").await, "[put 0]");
+    let key = task.key("laneOwn");
+    let stored: String = task.conn.hget(&key, "a").await.unwrap();
+    assert!(stored.starts_with("- - - 1 1") && stored.ends_with(" ada"), "{stored}");
+    assert_eq!(task.ok("lane_put", "a pause '' bob").await, "[put 1]");
+    let again: String = task.conn.hget(&key, "a").await.unwrap();
+    assert_eq!(again, stored.replace("ada", "bob"));
+    assert_eq!(task.ok("lane_put", "a resume '' ada").await, "[put 1]");
+    assert_eq!(task.ok("lane_put", "a resume '' ada").await, "[put 0]");
+    assert_keys!(task, "no laneOwn");
+}
+
+/// The score of the key after a change of its weight, and whether a worker is woken.
+async fn turn_after_a_change(score: f64, written: &str) -> (f64, bool) {
+    let mut task = Task::with(&format!("meta turn=5; {written}")).await;
+    let turns = task.key("turns");
+    let () = task.conn.zadd(&turns, "a", score).await.unwrap();
+    task.ok("lane_put", "a weight 2 ada").await;
+    let wake = task.key("wake");
+    (task.conn.zscore(&turns, "a").await.unwrap(), task.conn.exists(wake).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_key_that_waited_for_its_limit_is_looked_at_again() {
+    assert_eq!(turn_after_a_change(6e15 + 3.0, "no laneStarts").await, (5.0, true));
+    assert_eq!(turn_after_a_change(3.0, "no laneStarts").await, (3.0, false));
+    // A rest that a handler asked for stays. One because of the rate does not.
+    let rests = 4e15 + 9e12;
+    assert_eq!(turn_after_a_change(rests, "meta perKey=0 3 1000000").await, (rests, false));
+    for used_up in [
+        "meta perKey=0 2 1000000; laneStarts a=8000000000000000 2",
+        "laneOwn a=0 2 1000000 1 0 b; laneStarts a=8000000000000000 2",
+    ] {
+        assert_eq!(turn_after_a_change(rests, used_up).await, (5.0, true), "{used_up}");
+    }
+}
