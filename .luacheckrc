@@ -36,4 +36,4 @@ for line in scripts:lines() do
 end
 scripts:close()
 
-files["lua/lib"] = { ignore = { "211" } }
+files["lua/lib"] = { ignore = { "211", "241" } }

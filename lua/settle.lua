@@ -1,7 +1,7 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait tombstones held count crashed lock steps heads claim early begin object stored_outcomes
--- Uses     fields totals replay reported_outcomes hooks rest full limits
+-- Uses     since back_to_wait tombstones held count crashed lock steps costs heads claim early begin object
+-- Uses     stored_outcomes fields totals replay reported_outcomes hooks rest full limits
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, tombstones, limits
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -131,7 +131,7 @@ end
 local limit, asked = limit_of(task, out, hooks, places, has_outcomes or how.hook, now, now_ms), want
 want = within(limit, want, room, task.keyed)
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
-local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, now_ms, most)
+local found = next_jobs(sources, want, payload, tonumber(task.largest), locks, elsewhere, extras, known, how, limit)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
 tallied.broken_off = #begun_among(out.requeue, claimed, has_early and early)
@@ -153,7 +153,7 @@ if #ids > 0 then
 end
 add_started(fields, begun, begun == held and given)
 local to_tell = #fields > 0 and task.eventMode ~= 'off'
-local is_limited = note_limit(limit, #found.ids, out.expired, meta, news, now_ms)
+local is_limited = note_limit(limit, found, out.expired, meta, news, now_ms)
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)

@@ -98,7 +98,7 @@ end
 -- `expired`: expired jobs; `timed`: jobs that leave `expires`; `without_payload`: ids that have none;
 -- `known_tombstones`: entries that the key `tombstones` counts. Other ids are skipped: those of locked jobs and of jobs
 -- elsewhere, and second entries. `popped` counts the entries to remove, by list; `left` is true if entries remain.
-local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, tombstones, now_ms, most)
+local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, tombstones, how, limit)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
     without_payload = {}, known_tombstones = {}, popped = {}, left = false }
   local heads = read_heads(lists, want, found)
@@ -107,7 +107,9 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
     redis.call('HLEN', payload)
     return found
   end
-  local payloads, count = payloads_of(payload, heads, largest, most or LARGE, columns and columns[3])
+  local options = columns and columns[3]
+  local payloads, count = payloads_of(payload, heads, largest, how.most, options)
+  if options and limit and limit.steps then count = math.min(count, costs.fit(options, heads, limit)) end
   for which = #lists, 1, -1 do
     local list = lists[which]
     local popped = found.popped[list] or 0
@@ -117,6 +119,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
       heads = { unpack(heads, 1, #heads - back) }
     end
   end
+  if count == 0 then return found end
   local locked = redis.call('HMGET', locks, unpack(heads))
   local elsewhere = #elsewhere_places > 0 and terminal_of(elsewhere_places, heads) or {}
   local known = tombstones and redis.call('HMGET', tombstones, unpack(heads)) or {}
@@ -138,7 +141,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
         found.without_payload[#found.without_payload + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
-      elseif until_ms[head] and (tonumber(until_ms[head]) or 0) <= now_ms then
+      elseif until_ms[head] and (tonumber(until_ms[head]) or 0) <= how.now_ms then
         found.expired[#found.expired + 1], found.timed[#found.timed + 1] = id, id
       else
         at = at + 1

@@ -9,8 +9,9 @@
 -- look, since its rate may have changed, ms. All functions that only this fragment calls are here too: a script has at
 -- most 200 local names.
 local lanes = { meta = KEYS[2], all = KEYS[38], lane_of = KEYS[39], turns = KEYS[40], lane_held = KEYS[41],
-  starts = KEYS[42], own = KEYS[43], rests = {}, read = {}, entries = {}, left_by = 0, looked_at = 60000,
-  stripped = 0, weights = 0, lists = { KEYS[7], KEYS[8], KEYS[9] }, active = KEYS[3], payload = KEYS[16] }
+  starts = KEYS[42], own = KEYS[43], options = KEYS[19], active = KEYS[3], payload = KEYS[16],
+  lists = { KEYS[7], KEYS[8], KEYS[9] }, rests = {}, read = {}, entries = {}, left_by = 0, looked_at = 60000,
+  stripped = 0, weights = 0 }
 
 local function refused_for(task)
   -- Checks the types, and a right that only this script needs, before the first write.
@@ -152,19 +153,23 @@ function lanes.read_lane(key, score, limit, own)
   if limit.rate > 0 then
     local starts = redis.call('HGET', lanes.starts, key)
     lane.steps, lane.used = steps_within(starts, limit.window, limit.this_step, lanes.now)
-    lane.room = math.min(lane.room, math.max(0, limit.rate - lane.used))
+    lane.rate, lane.room = limit.rate, math.min(lane.room, math.max(0, limit.rate - lane.used))
   end
   return lane
 end
 
--- Reads up to `count` entries of the lane. Returns how many.
+-- Reads up to `count` entries of the lane, as far as they fit into its rate. Returns how many.
 function lanes.read_entries(lane, count)
   local found = redis.call('ZRANGE', lanes.all, lane.from, lane.to, 'BYLEX', 'LIMIT', 0, count + 1)
   lane.has_more = #found > count and table.remove(found) ~= nil
-  lane.entries = found
+  lane.entries, lane.ids = found, {}
   -- Before the id are the key, a place of 20 digits, and two zero bytes.
   for at, entry in ipairs(found) do lane.ids[at] = string.sub(entry, #lane.key + 23) end
-  return #found
+  local fit = lane.steps and lanes.has_costs and #found > 0 and costs.fit(lanes.options, lane.ids, lane) or #found
+  while #found > fit do
+    lane.has_more = table.remove(found) and table.remove(lane.ids) ~= nil
+  end
+  return fit
 end
 
 -- Removes entries in the lane of another key than that of their job. They are tombstones: an id was used again. A job
@@ -204,6 +209,7 @@ local function read_heads(lists, want, found)
   if redis.call('EXISTS', unpack(lanes.lists)) > 0 then lanes.sort_lists(now_ms) end
   local per_key, full_until = unpack(redis.call('HMGET', lanes.meta, 'perKey', 'fullUntil'))
   lanes.end_waits(now_ms, full_until)
+  lanes.has_costs = redis.call('EXISTS', lanes.options) == 1
   local limit, weights = lanes.limit_of(string.match(per_key or '', '^(%d+) (%d+) (%d+)$')), 0
   local ready = redis.call('ZRANGEBYSCORE', lanes.turns, '-inf', '(' .. RESTING, 'WITHSCORES', 'LIMIT', 0,
     math.min(BATCH, want + 16))
@@ -239,16 +245,17 @@ local function read_heads(lists, want, found)
   return heads
 end
 
--- The score of the key in `turns` after `popped` of its entries were removed, `taken` of them claimed; nil if it has no
--- jobs left. A key whose entries were tombstones has had its turn as well.
-function lanes.score_after(lane, taken, popped, is_empty, turn, now_ms)
+-- The score of the key in `turns` after `popped` of its entries were removed, `taken` of them claimed, which count as
+-- this number of starts; nil if it has no jobs left. A key whose entries were tombstones has had its turn as well.
+function lanes.score_after(lane, taken, starts, popped, is_empty, turn, now_ms)
   if lanes.rests[lane.key] then return RESTING + now_ms + lanes.rests[lane.key] end
   if lane.paused then return FULL + now_ms end
   if is_empty then return nil end
   local limit = lane.limit
   if lane.running and lane.running + taken >= limit.most then return FULL + now_ms end
-  if lane.used and lane.used + taken >= limit.rate then
-    return RESTING + math.min(math.ceil((lane.steps[1].over + limit.window) / 1000), now_ms + lanes.looked_at)
+  if lane.used and (lane.needs or lane.used + starts >= limit.rate) then
+    local over = rest_until(lane.steps, limit.window, lane.used + starts, limit.rate, lane.needs or 1)
+    return RESTING + math.min(over, now_ms + lanes.looked_at)
   end
   if popped == 0 then return lane.score end
   -- It may be late by the turn of one job, not by more.
@@ -265,23 +272,25 @@ local function pop_heads(found)
   if popped > 0 then redis.call('ZREM', lanes.all, unpack(lanes.entries, 1, popped)) end
   if #out.all > lanes.left_by then leave_lanes(lanes, out.all) end
   for _, id in ipairs(found.ids) do is_claimed[id] = true end
+  local cost_of = lanes.has_costs and costs.by_id(found) or {}
   for _, lane in ipairs(lanes.read) do
-    local left, taken = #lane.ids, 0
+    local left, taken, starts = #lane.ids, 0, 0
     for _, id in ipairs(lane.ids) do
       at = at + 1
       if at <= popped then left = left - 1 end
       if at <= popped and is_claimed[id] then
         -- A tombstone of the job may be in the lane as well.
         taken, is_claimed[id] = taken + 1, nil
+        if lane.rate then starts = starts + math.min(cost_of[id] or 1, lane.rate) end
         if lane.limit then held[#held + 1], held[#held + 2] = '0', lane.key .. '\0' .. id end
       end
     end
     if taken > 0 then all, served, tag = all + taken, served + lane.weight, math.max(tag, lane.score) end
     if lane.steps and taken > 0 then
-      redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lane.limit.this_step, taken))
+      redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lane.limit.this_step, starts))
     end
     local is_empty = lane.entries and left == 0 and not lane.has_more
-    local score = lanes.score_after(lane, taken, #lane.ids - left, is_empty, turn, now_ms)
+    local score = lanes.score_after(lane, taken, starts, #lane.ids - left, is_empty, turn, now_ms)
     if not score then
       gone[#gone + 1] = lane.key
     elseif score ~= lane.score then

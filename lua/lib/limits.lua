@@ -42,16 +42,17 @@ local function within(limit, want, room, keyed)
   return math.max(0, want)
 end
 
--- Adds what a claim of `taken` jobs changes in `meta`. Returns whether no further job may be claimed now. It let
+-- Adds what a claim of these jobs changes in `meta`. Returns whether no further job may be claimed now. It let
 -- `expired` more jobs go.
-local function note_limit(limit, taken, expired, meta, news, now_ms)
+local function note_limit(limit, found, expired, meta, news, now_ms)
   if not limit then return false end
-  local steps = limit.steps
+  local steps, taken = limit.steps, #found.ids
   if steps then
-    local words = words_of_steps(steps, limit.this_step, taken)
+    local starts = costs.starts(found, limit.rate)
+    local words = words_of_steps(steps, limit.this_step, starts)
     if words ~= limit.starts then news[#news + 1], news[#news + 2] = 'starts', words end
-    if not limit.rest and limit.used + taken >= limit.rate then
-      limit.rest = math.ceil((steps[1].over + limit.window) / 1000)
+    if not limit.rest and (limit.needs or limit.used + starts >= limit.rate) then
+      limit.rest = rest_until(steps, limit.window, limit.used + starts, limit.rate, limit.needs or 1)
       limit.length = limit.rest - now_ms
     end
   end

@@ -29,6 +29,16 @@ local function words_of_steps(steps, this_step, taken)
   return table.concat(words, ' ')
 end
 
+-- Until when enough of the starts no longer count, so that `needs` more may start, ms.
+local function rest_until(steps, window, used, rate, needs)
+  local over = 0
+  for _, step in ipairs(steps) do
+    over, used = step.over, used - step.count
+    if used + needs <= rate then break end
+  end
+  return math.ceil((over + window) / 1000)
+end
+
 -- The end of the step of this window that includes now, us.
 local function step_of(window, now)
   local step = math.ceil(window / 32)

@@ -20,6 +20,9 @@ pub(crate) struct Overrides {
     /// How long the job was delayed. Keep it the first field: `lua/lib/claim.lua` reads it there, for the `started` event.
     #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
+    /// How many starts it counts as. It follows the delay: `lua/lib/costs.lua` reads it there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +69,9 @@ impl Overrides {
         if let Some(delay) = self.delay {
             faults.any_time("delay", delay);
         }
+        if let Some(cost) = self.cost {
+            faults.number("cost", u64::from(cost), 1, 1_000_000);
+        }
         if let Some(retry) = &self.retry {
             retry.check(&mut faults);
         }
@@ -94,6 +100,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&Overrides::default()).unwrap(), "{}");
         let overrides = Overrides {
             delay: Some(Duration::from_secs(5)),
+            cost: Some(7),
             max_count: Some(0),
             retry: None,
             timeout: Some(Duration::from_micros(1)),
@@ -107,7 +114,7 @@ mod tests {
         assert!(!overrides.is_empty());
         assert_eq!(
             serde_json::to_string(&overrides).unwrap(),
-            r#"{"delay_ms":5000,"max_count":0,"retry_on":["busy"],"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"},"tick":{"schedule":"nightly","due_ms":60000,"previous_ms":30000}}"#
+            r#"{"delay_ms":5000,"cost":7,"max_count":0,"retry_on":["busy"],"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"},"tick":{"schedule":"nightly","due_ms":60000,"previous_ms":30000}}"#
         );
     }
 
@@ -117,6 +124,7 @@ mod tests {
             let overrides = Overrides {
                 delay: timeout.map(Duration::from_millis),
                 max_count,
+                cost: attempts,
                 retry: attempts.map(|n| RetryPolicy::new().attempts(n)),
                 timeout: timeout.map(Duration::from_millis),
                 on_risk: None,

@@ -179,6 +179,13 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
+    /// How many starts each run of the job counts as, against the rates of its task and of its key. 1 to 1,000,000; more than a rate counts
+    /// as the whole rate. Defaults to 1.
+    pub fn cost(mut self, starts: u32) -> Self {
+        self.overrides.cost = Some(starts).filter(|starts| *starts != 1);
+        self
+    }
+
     /// How often the job may stall before it fails. With 0 it fails at its first stall. Defaults to the task's.
     pub fn max_stalls(mut self, max_count: u32) -> Self {
         self.overrides.max_count = Some(max_count);

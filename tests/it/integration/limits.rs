@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use heartline::inspect::describe;
 use heartline::{
-    App, Context, Error, JobError, JobValues, LimitReached, Observer, Rate, RunEnd, RunInfo, RunOutcome, StallAction,
-    TaskOptions, TaskRef,
+    App, Context, Error, JobError, JobState, JobValues, LimitReached, Observer, Rate, RunEnd, RunInfo, RunOutcome,
+    StallAction, TaskOptions, TaskRef,
 };
 
 use crate::integration::fixtures::{alone, shared};
@@ -69,6 +69,27 @@ async fn no_more_jobs_run_than_max_running_allows_over_all_workers() {
     assert_eq!((crowd.most(), test.dump("stalls").await), (3, None));
     one.stop().await;
     other.stop().await;
+}
+
+#[tokio::test]
+async fn a_dispatch_says_how_many_starts_its_job_counts_as() {
+    let (test, crowd) = (TestTask::new(), Crowd::default());
+    let app = test.app().await;
+    let rate = Rate::new(10, Duration::from_secs(3600));
+    let (task, worker) = crowd.worker(&app, adaptive().rate(rate));
+    for (id, cost) in [("one", 1), ("six", 6), ("five", 5)] {
+        task.dispatch("x".into()).id(id).cost(cost).await.unwrap();
+    }
+    let ended = async |id: &str| task.handle(id).unwrap().state().await.unwrap() == JobState::Completed;
+    eventually("two fit", PATIENCE, async || ended("one").await && ended("six").await).await;
+    eventually("the task rests", PATIENCE, async || {
+        let found = app.inspector().job(TASK, "five", JobValues::None).await.unwrap().unwrap();
+        matches!(found.limit, Some(LimitReached::Resting { .. })) && found.state == JobState::Waiting
+    })
+    .await;
+    let refused = task.dispatch("x".into()).cost(0).await.unwrap_err();
+    assert!(matches!(&refused, Error::Config(faults) if faults.to_string().contains("cost")), "{refused}");
+    worker.stop().await;
 }
 
 #[tokio::test]

@@ -247,3 +247,36 @@ async fn a_handler_that_is_told_to_slow_down_lets_the_whole_task_rest() {
     assert_keys!(task, "wake marker=0, spare=1");
     assert_eq!(task.seen("meta.full=").await, "no meta.full");
 }
+
+#[tokio::test]
+async fn a_job_counts_as_its_cost_against_the_rate_of_the_task() {
+    let mut task = Task::with("waits a b c d; meta largest=1024").await;
+    task.write(&format!("meta limits=0 5 {DAY}")).await;
+    let costs = [("b", r#"{"delay_ms":5,"cost":3}"#), ("c", r#"{"cost":2}"#), ("d", r#"{"cost":2}"#)];
+    task.hset("options", &costs).await;
+    assert!(task.ok("settle", "1 w 1000 9 0 0").await.contains(" a b ["), "c would be the sixth start");
+    assert_keys!(task, "wait c d");
+    let starts = task.field("meta", "starts").await;
+    assert_eq!(starts.split(' ').nth(1), Some("4"), "{starts}");
+    // One start is left, and no worker is woken for it.
+    assert!(!task.field("meta", "full").await.is_empty());
+    task.write("no wake").await;
+    assert!(task.ok("settle", "2 w 1000 9 0 0").await.contains(" '' [] "));
+    assert_keys!(task, "wait c d; no wake");
+    // The rest lasts until enough starts have left the window: here those of both steps.
+    let now = task.now_ms().await as u64 * 1000;
+    let steps = format!("{} 1 {} 3", now - DAY + 1_000_000, now - DAY + 9_000_000);
+    task.hset("meta", &[("starts", &steps)]).await;
+    task.hset("options", &[("c", r#"{"cost":3}"#)]).await;
+    task.lose("meta.full").await;
+    assert!(task.ok("settle", "3 w 1000 9 0 0").await.contains(" '' [] "));
+    let full = task.field("meta", "full").await;
+    let until: u64 = full.split(' ').next().unwrap().parse().unwrap();
+    assert!((8_000..=9_000).contains(&(until - now / 1000)), "{full}");
+    // A job that costs more than the rate starts when the whole rate is there.
+    task.hset("options", &[("c", r#"{"cost":9}"#)]).await;
+    task.lose("meta.full").await;
+    task.lose("meta.starts").await;
+    assert!(task.ok("settle", "4 w 1000 9 0 0").await.contains(" c ["));
+    assert_keys!(task, "wait d");
+}

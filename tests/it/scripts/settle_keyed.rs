@@ -421,3 +421,20 @@ async fn weights_hold_among_many_keys() {
         assert!(range.contains(&starts), "{key}: {starts}");
     }
 }
+
+#[tokio::test]
+async fn a_job_counts_as_its_cost_against_the_rate_of_its_key() {
+    let mut task = Task::with("meta largest=1024, perKey=0 5 60000000").await;
+    dispatch(&mut task, "a1 a2 a3 b1 b2").await;
+    let costs = [("a1", r#"{"cost":3}"#), ("a2", r#"{"delay_ms":5,"cost":3}"#), ("b1", r#"{"cost":9}"#)];
+    task.hset("options", &costs).await;
+    // The second of a would be the sixth start, so the key rests. A cost is at most the rate.
+    let said = task.ok("settle_keyed", "1 w 1000 9 0 0").await;
+    assert!(said.contains(" a1 b1 ["), "{said}");
+    assert_eq!(turns(&mut task).await, "a: rests, b: rests");
+    assert_eq!(entries(&mut task, "lanes").await, "a/a2 a/a3 b/b2");
+    for (key, starts) in [("a", "3"), ("b", "5")] {
+        let steps = task.field("laneStarts", key).await;
+        assert_eq!(steps.split(' ').nth(1), Some(starts), "{key}: {steps}");
+    }
+}
