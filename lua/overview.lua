@@ -24,7 +24,8 @@
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          heads (per list, and of the key that is next, the id of the first job, '': none, and since when it waits,
 --          ms, '': its id shows it), first due time (ms) or '', candidates, active, fields of meta, parked jobs, jobs
---          that failed and jobs that completed in the last 5 minutes, delayed jobs that are due, jobs in all}
+--          that failed and jobs that completed in the last 5 minutes, delayed jobs that are due, jobs in all, keys (how
+--          many are ready, rest and are full, and since when the first one is full, ms or ''; empty without keys)}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -58,10 +59,18 @@ local first = can_start and redis.call('ZRANGE', lanes, '[' .. next_key .. '\0',
 local _, next_id = names_in_lane(first or '\0', true)
 heads[#heads + 1] = next_id
 heads[#heads + 1] = first and redis.call('HGET', dispatched_at, next_id) or ''
+local lane_counts = {}
+if next_key then
+  local longest = redis.call('ZRANGE', turns, FULL, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  lane_counts = { tostring(redis.call('ZCOUNT', turns, '-inf', '(' .. RESTING)),
+    tostring(redis.call('ZCOUNT', turns, RESTING, '(' .. FULL)), tostring(redis.call('ZCOUNT', turns, FULL, '+inf')),
+    longest and string.format('%d', tonumber(longest) - FULL) or '' }
+end
 local now = math.floor(now_us() / 1000)
 local lately = string.format('%d', now - 300000)
 return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
   redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', parked),
   redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf'),
-  redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)), redis.call('HLEN', payload) }
+  redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)), redis.call('HLEN', payload),
+  lane_counts }

@@ -187,7 +187,9 @@ pub use inspect::schedules::{ScheduleCounts, ScheduleList};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};
-pub use inspect::tasks::{EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport};
+pub use inspect::tasks::{
+    EffectiveOptions, KeyConflict, LaneCounts, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport,
+};
 pub use inspect::unique::UniqueEntry;
 pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use inspect::workflow_report::{

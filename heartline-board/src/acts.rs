@@ -18,6 +18,7 @@ use heartline::{
 use serde::Deserialize;
 
 use crate::pages::jobs::Asked;
+use crate::pages::lane::{self, LaneForm};
 use crate::pages::run;
 use crate::pages::schedule;
 use crate::pages::worker::held_by;
@@ -40,12 +41,16 @@ pub(crate) struct Wanted {
     worker: String,
     workflow: String,
     schedule: String,
+    /// The key of jobs.
+    key: String,
     reason: String,
     confirmed: String,
     /// When the job of the confirmation was dispatched, in ms since 1970.
     dispatched: String,
     /// When confirmation was asked, in ms since 1970. Jobs that match only later are left alone.
     as_of: String,
+    #[serde(flatten)]
+    lane: LaneForm,
     #[serde(flatten)]
     jobs: Asked,
 }
@@ -61,6 +66,7 @@ impl Wanted {
             ("the action", &self.act),
             ("the workflow", &self.workflow),
             ("the schedule", &self.schedule),
+            ("the key", &self.key),
         ];
         let texts = [
             ("the reason", &self.reason),
@@ -69,6 +75,7 @@ impl Wanted {
             ("the text", &jobs.text),
         ];
         let texts = texts.into_iter().chain([("the state", &jobs.state), ("the age", &jobs.older)]);
+        let texts = texts.chain(self.lane.fields());
         let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
         fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
     }
@@ -83,6 +90,11 @@ impl Wanted {
         self.act.starts_with("schedule_")
     }
 
+    /// Whether the action is about a key.
+    fn is_of_lane(&self) -> bool {
+        self.act.starts_with("lane_")
+    }
+
     /// What the action changes, for people.
     fn target(&self) -> String {
         let whole = match self.act.as_str() {
@@ -90,7 +102,11 @@ impl Wanted {
             _ if self.is_of_flow() => &self.workflow,
             _ => &self.jobs.task,
         };
-        let part = if self.is_of_schedule() { &self.schedule } else { &self.id };
+        let part = match self.act.as_str() {
+            _ if self.is_of_schedule() => &self.schedule,
+            _ if self.is_of_lane() => &self.key,
+            _ => &self.id,
+        };
         if part.is_empty() { whole.to_owned() } else { format!("{part} of {whole}") }
     }
 
@@ -109,6 +125,7 @@ impl Wanted {
                 board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
             }
             _ if self.is_of_schedule() => schedule::url(board, &self.jobs.task, &self.schedule),
+            _ if self.is_of_lane() => lane::url(board, &self.jobs.task, &self.key),
             "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs.url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
@@ -346,6 +363,10 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "schedule_run" => ("Run now", false),
         "schedule_pause" => ("Pause", false),
         "schedule_resume" => ("Resume", false),
+        "lane_pause" => ("Pause", false),
+        "lane_resume" => ("Resume", false),
+        "lane_set" => ("Set limits", false),
+        "lane_reset" => ("Reset", false),
         "sweep" => ("Resolve silent jobs", true),
         "audit" => ("Audit", false),
         "preview" => ("Preview repair", false),
@@ -493,6 +514,7 @@ async fn done(
         _ if wanted.is_of_schedule() => {
             schedule::act(inspector, &wanted.act, task, &wanted.schedule, &wanted.reason).await
         }
+        _ if wanted.is_of_lane() => lane::act(inspector, &wanted.act, task, &wanted.key, &wanted.lane).await,
         "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
         _ => repair(board, inspector, wanted, run).await,

@@ -70,6 +70,8 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/flow", get(pages::flows::one))
         .route("/instance", get(pages::flows::instance))
         .route("/schedules", get(pages::schedules::page))
+        .route("/lanes", get(pages::lanes::page))
+        .route("/lane", get(pages::lane::page))
         .route("/schedule", get(pages::schedule::page))
         .route("/stalls", get(pages::stalls::page))
         .route("/audit", get(pages::audit::page))

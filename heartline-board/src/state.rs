@@ -37,7 +37,7 @@ const AWAY_FRESH: Duration = Duration::from_secs(2);
 const REMEMBERED: usize = 120;
 
 /// The actions, by their names in [`BoardOptions::allow`].
-pub(crate) const ACTS: [&str; 20] = [
+pub(crate) const ACTS: [&str; 24] = [
     "pause",
     "resume",
     "retry",
@@ -58,6 +58,10 @@ pub(crate) const ACTS: [&str; 20] = [
     "schedule_run",
     "schedule_pause",
     "schedule_resume",
+    "lane_pause",
+    "lane_resume",
+    "lane_set",
+    "lane_reset",
 ];
 
 /// How long a count of jobs is used.

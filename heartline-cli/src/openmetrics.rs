@@ -183,6 +183,15 @@ fn of_tasks(metrics: &mut Metrics, FleetReport { tasks, workers, checks, .. }: &
     of.time("oldest_waiting", "Age of the next waiting or due job", |task| {
         Some(task.next_waiting_age.unwrap_or_default())
     });
+    let keys = known.iter().filter_map(|task| Some((task, task.lanes?))).flat_map(|(task, lanes)| {
+        let counts = [("ready", lanes.ready), ("resting", lanes.resting), ("full", lanes.full)];
+        let label = |state: &str| vec![("task", named(&task.task)), ("state", state.to_owned())];
+        counts.map(|(state, count)| (label(state), count as f64))
+    });
+    of.metrics.levels("lanes", "Keys with waiting jobs, by task and state", keys);
+    of.time("lane_full", "How long the first full or paused key has been so", |task| {
+        task.as_of.duration_since(task.lanes?.full_since?).ok()
+    });
     of.level("task_paused", "Whether the task is paused", |task| task.paused.is_some().into());
     let slots = known.iter().map(|task| (of_task(task), task.slots as f64));
     of.metrics.levels("task_slots", "Job slots of all live workers, by task", slots);

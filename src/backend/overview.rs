@@ -62,6 +62,8 @@ pub(crate) struct Overview {
     pub(crate) due: u64,
     /// The number of payloads, which equals the number of jobs.
     pub(crate) payloads: u64,
+    /// Keys that are ready, rest and are full, and since when the first one is full, ms. `None` without keys.
+    pub(crate) lanes: Option<([u64; 3], Option<u64>)>,
 }
 
 impl Overview {
@@ -99,7 +101,14 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
         completed_lately: reply.next()?,
         due: reply.next()?,
         payloads: reply.next()?,
+        lanes: lanes_of(&reply.next::<Vec<Text>>()?),
     })
+}
+
+fn lanes_of(words: &[Text]) -> Option<([u64; 3], Option<u64>)> {
+    let numbers: Vec<Option<u64>> = words.iter().map(|Text(word)| stored_number(word)).collect();
+    let [ready, resting, full, since] = numbers[..] else { return None };
+    Some(([ready?, resting?, full?], since))
 }
 
 /// The epoch of a task, and the interval in force, ms.

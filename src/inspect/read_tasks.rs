@@ -10,7 +10,8 @@ use super::Inspector;
 use super::audit_report::Inconsistency;
 use super::limits::LimitReached;
 use super::tasks::{
-    EffectiveOptions, KeyConflict, PartitionReport, TaskAudit, TaskPause, TaskReport, foreign_key, in_state_since,
+    EffectiveOptions, KeyConflict, LaneCounts, PartitionReport, TaskAudit, TaskPause, TaskReport, foreign_key,
+    in_state_since,
 };
 use crate::backend::keys::TaskKeys;
 use crate::backend::overview::{self, Overview};
@@ -240,6 +241,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         dispatched,
         ended,
         failed,
+        lanes: lanes_of(parts),
         stalled: counted("stalls"),
         data_lost_at: latest("lostAt").map(at_ms).max(born).filter(|_| jobs <= dispatched),
         options_lost_at: latest("lostAt").map(at_ms).max(born).filter(|_| jobs > dispatched),
@@ -282,6 +284,13 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
 fn hooks_are_failing(part: &Overview) -> bool {
     let failed_at = part.number("hookFailedAt");
     failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)
+}
+
+fn lanes_of(parts: &[Overview]) -> Option<LaneCounts> {
+    let all: Vec<_> = parts.iter().filter_map(|part| part.lanes).collect();
+    let sum = |at: usize| all.iter().map(|(counts, _)| counts[at]).sum();
+    let full_since = all.iter().filter_map(|(_, since)| *since).min().map(at_ms);
+    (!all.is_empty()).then(|| LaneCounts { ready: sum(0), resting: sum(1), full: sum(2), full_since })
 }
 
 fn pause_of(parts: &[Overview]) -> Option<TaskPause> {

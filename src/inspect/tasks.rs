@@ -42,6 +42,8 @@ pub struct TaskReport {
     pub ended: u64,
     /// Jobs that failed since the task was created.
     pub failed: u64,
+    /// The keys of its waiting jobs. `None` if no job with a key waits.
+    pub lanes: Option<LaneCounts>,
     /// Stalls of all jobs since the task was created.
     pub stalled: u64,
     /// When a worker found that the server had lost the data of the task, if it has. Jobs from before are gone, and
@@ -118,6 +120,21 @@ pub struct TaskReport {
     pub is_unreachable: bool,
     /// Whether the fault is a missing permission of this process's Redis user. The task itself may be fine.
     pub is_denied: bool,
+}
+
+/// The keys of the waiting jobs of a task. [`Lanes::list`](crate::Lanes::list) shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LaneCounts {
+    /// Those that wait for their turn.
+    pub ready: u64,
+    /// Those that rest.
+    pub resting: u64,
+    /// Those that are full or paused.
+    pub full: u64,
+    /// Since when the first of those is full or paused. None of its jobs has ended since then.
+    #[serde(rename = "full_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub full_since: Option<SystemTime>,
 }
 
 /// The pause of a task.

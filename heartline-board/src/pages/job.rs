@@ -32,6 +32,8 @@ struct JobPage {
     task: String,
     id: String,
     state: JobState,
+    /// Its key, in a task whose jobs have keys.
+    key: Option<String>,
     now: SystemTime,
     facts: Vec<(&'static str, String)>,
     diagnoses: Vec<Diagnosis>,
@@ -86,6 +88,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         task: asked.task,
         id: asked.id,
         state: job.state,
+        key: job.key,
     }))
 }
 

@@ -4,6 +4,8 @@ pub(crate) mod audit;
 pub(crate) mod flows;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod lane;
+pub(crate) mod lanes;
 pub(crate) mod live;
 pub(crate) mod overview;
 pub(crate) mod run;

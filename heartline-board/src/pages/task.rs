@@ -10,7 +10,7 @@ use heartline::{Diagnosis, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{CodeCount, STATES, codes, heard, live_workers, task_limit};
+use heartline::inspect::describe::{CodeCount, STATES, codes, heard, lane_counts, live_workers, task_limit};
 use heartline::inspect::text::{exact, span};
 
 /// The most failed jobs that are read for their codes.
@@ -82,6 +82,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Some(("in total", total)),
         task.next_waiting_age.map(|age| ("next has waited", span(age))),
         task_limit(&task).map(|limit| ("waits because", limit)),
+        task.lanes.map(|lanes| ("keys", lane_counts(lanes, now))),
         task.next_due_at.map(|at| ("next is due", exact(at, now))),
     ];
     let mut facts: Vec<_> = facts.into_iter().flatten().map(|(name, fact)| (name.to_owned(), fact)).collect();

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod flows;
+mod lanes;
 mod live;
 mod long;
 mod pages;

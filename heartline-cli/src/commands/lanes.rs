@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use heartline::inspect::describe::{limits, waits_because};
-use heartline::inspect::text::{exact, many, shown, span};
-use heartline::{Lane, LaneState, Lanes, Limit, LimitReached, Rate};
+use heartline::inspect::describe::{lane_state, limits, waits_because};
+use heartline::inspect::text::{many, shown, span};
+use heartline::{Lane, LaneState, Lanes, Limit, Rate};
 
 use super::known_task;
 use crate::args::{Bound, LanesCommand, OfLane};
@@ -67,15 +67,9 @@ fn table(out: Output, lanes: &[Lane], now: SystemTime) -> Result<(), Failure> {
     if lanes.is_empty() {
         return Ok(());
     }
-    let said = |lane: &Lane| match lane.limit {
-        Some(LimitReached::KeyFull { since }) => format!("full since {}", exact(since, now)),
-        Some(LimitReached::KeyPaused { since }) => format!("paused since {}", exact(since, now)),
-        Some(LimitReached::KeyResting { until }) => format!("rests until {}", exact(until, now)),
-        _ => lane.state.to_string(),
-    };
     let rows = lanes.iter().map(|lane| {
         let key = lane.key.as_deref().map_or_else(|| "(no key)".to_owned(), shown);
-        vec![key, said(lane), lane.waiting.to_string(), lane.held.to_string(), limits(lane)]
+        vec![key, lane_state(lane, now), lane.waiting.to_string(), lane.held.to_string(), limits(lane)]
     });
     out.table(&["KEY", "STATE", "WAITING", "HELD", "LIMITS"], rows.collect())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::inspect::describe::{STATES, heard, live_workers, options, task_limit};
+use heartline::inspect::describe::{STATES, heard, lane_counts, live_workers, options, task_limit};
 use heartline::inspect::text::{exact, many, rate_of, shown, span};
 use heartline::{Error, ForgetOutcome, JobState, PartitionReport, TaskRates, TaskReport};
 use serde::Serialize;
@@ -154,6 +154,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("jobs", Some(states.collect::<Vec<_>>().join(", "))),
         ("next has waited", task.next_waiting_age.map(span)),
         ("waits because", task_limit(&task)),
+        ("keys", task.lanes.map(|lanes| lane_counts(lanes, now))),
         ("next is due", task.next_due_at.map(|at| exact(at, now))),
         ("rates", rates.map(|rates| format!("{}/s in, {}/s out", rate_of(rates.dispatched), rate_of(rates.ended)))),
         (

@@ -38,6 +38,10 @@ async fn a_key_gets_limits_and_pauses_of_its_own() {
         run(&["set", "export", "acme", "--running", "none", "--weight", "3"]).await,
         "acme has 60 in 1m, weight 3\n"
     );
+    let told = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(told.contains("heartline_lanes{task=\"export\",state=\"ready\"} 1.0\n"), "{told}");
+    let task = bench.run(&["task", "show", "export"]).await.ok();
+    assert!(task.contains("1 in turn, 0 resting, 0 full"), "{task}");
     assert!(run(&["pause", "export", "acme"]).await.starts_with("acme is paused: "));
     assert_eq!(run(&["pause", "export", "acme"]).await, "acme was already paused\n");
     let own = run(&["list", "export", "--own"]).await;

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::super::lane::{Lane, LaneDetail};
 use super::super::limits::LimitReached;
+use super::super::tasks::LaneCounts;
 use super::super::text::{exact, many, shown, span};
 
 /// How many holders are named.
@@ -16,6 +17,25 @@ pub fn limits(lane: &Lane) -> String {
     let rate = lane.rate.map(|rate| format!("{} in {}", rate.starts, span(rate.window)));
     let weight = (lane.weight != 1).then(|| format!("weight {}", lane.weight));
     running.into_iter().chain(rate).chain(weight).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the key may start jobs, and if not, since when or until when.
+#[must_use]
+pub fn lane_state(lane: &Lane, now: SystemTime) -> String {
+    match lane.limit {
+        Some(LimitReached::KeyFull { since }) => format!("full since {}", exact(since, now)),
+        Some(LimitReached::KeyPaused { since }) => format!("paused since {}", exact(since, now)),
+        Some(LimitReached::KeyResting { until }) => format!("rests until {}", exact(until, now)),
+        _ => lane.state.to_string(),
+    }
+}
+
+/// How many keys of a task are in each state.
+#[must_use]
+pub fn lane_counts(counts: LaneCounts, now: SystemTime) -> String {
+    let since = counts.full_since.map(|since| format!(", the first since {}", exact(since, now)));
+    let LaneCounts { ready, resting, full, .. } = counts;
+    format!("{ready} in turn, {resting} resting, {full} full{}", since.unwrap_or_default())
 }
 
 /// Why the waiting jobs of a key do not run.

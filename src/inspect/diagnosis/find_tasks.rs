@@ -25,6 +25,9 @@ const CROWDED: Duration = Duration::from_secs(300);
 /// If no slot became free for this long, nor for the timeout of a run, handlers probably hang.
 const HUNG: Duration = Duration::from_secs(1800);
 
+/// A key that has been full for this long is reported.
+const FULL_FOR_LONG: Duration = Duration::from_secs(3600);
+
 /// A deploy replaces workers within this time.
 const DEPLOY: Duration = Duration::from_secs(15);
 
@@ -73,6 +76,7 @@ pub(super) fn of_task(task: &TaskReport, holders: Option<&HolderReport>, workers
     found.extend(holders.iter().flat_map(|report| of_holders(task, report, workers)));
     found.extend(of_sweeps(task, workers));
     found.extend(of_parked(task));
+    found.extend(full_for_long(task));
     let is_whole = holders.is_none_or(|report| report.is_whole);
     if !is_whole {
         let (read, held) = (own.iter().map(|holder| holder.jobs).sum(), task.counts.held_total());
@@ -168,6 +172,14 @@ fn of_parked(task: &TaskReport) -> Option<Diagnosis> {
     let jobs: u64 = task.parts.iter().map(|part| part.parked).sum();
     let is_parked = jobs > 0 && task.waits_for_person();
     is_parked.then(|| Diagnosis::risk(Some(&task.task), DiagnosisKind::JobsParked { jobs }))
+}
+
+/// Reports a key that has been full or paused for long: none of its jobs has ended.
+fn full_for_long(task: &TaskReport) -> Option<Diagnosis> {
+    let lanes = task.lanes?;
+    let full_for = ago(task, lanes.full_since?);
+    let kind = DiagnosisKind::KeyFull { full: lanes.full, ago_ms: to_ms(full_for) };
+    (full_for >= FULL_FOR_LONG).then(|| Diagnosis::note(Some(&task.task), kind))
 }
 
 /// Reports that all slots have been taken for long. Handlers may hang, or there is more work than the workers can do.

@@ -265,6 +265,11 @@ kinds! { task:
     /// Silent jobs are parked for a person.
     JobsParked { jobs: u64 } => format!("{} parked for a person, as the options say", many(*jobs, "silent job")),
         format!("`heartline recover silent -t {task}` lists them; then `recover running` or `recover fail`");
+    /// A key has been full or paused for so long that its jobs may hang.
+    KeyFull { full: u64, ago_ms: u64 } => format!(
+            "{} full or paused, the first for {}", many(*full, "key"), time(*ago_ms)
+        ),
+        format!("`heartline lanes list {task} --full` shows them, and `heartline lanes show {task} KEY` who holds its jobs");
     /// Jobs held by workers that are not live fail when they are recovered. With `by_person`, only a person recovers them.
     JobsWillFail { jobs: u64, first: Option<String>, by_person: bool, has_live_workers: bool } => format!(
             "{} held by workers that are not live WILL FAIL {}",

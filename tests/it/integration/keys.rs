@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use heartline::inspect::describe::facts;
 use heartline::{
-    App, Context, Error, JobError, JobHandle, JobValues, LaneState, Limit, LimitReached, Rate, StallAction,
-    TaskOptions, TaskRef, Unique,
+    App, Context, DiagnosisKind, Error, JobError, JobHandle, JobValues, LaneState, Limit, LimitReached, Rate,
+    StallAction, TaskOptions, TaskRef, Unique,
 };
 use serde::{Deserialize, Serialize};
 
@@ -309,6 +309,29 @@ async fn a_waiting_job_says_who_holds_the_slots_of_its_key() {
     first.cancel("enough").await.unwrap();
     second.result().await.unwrap();
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_that_has_been_full_for_an_hour_is_reported() {
+    let (test, runs) = (TestTask::new(), Runs::default());
+    let app = test.app().await;
+    let task = runs.task(&app, keyed());
+    let inspector = app.inspector();
+    let read = async || inspector.task(TASK).await.unwrap();
+    assert_eq!(read().await.lanes, None);
+    task.dispatch_many([of("acme", 0), of("globex", 0)]).await.unwrap();
+    let found = read().await;
+    assert_eq!(found.lanes.map(|lanes| (lanes.ready, lanes.full, lanes.full_since)), Some((2, 0, None)));
+    for (minutes, is_reported) in [(59, false), (61, true)] {
+        let since = found.as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap() - Duration::from_secs(60 * minutes);
+        let score = (6_000_000_000_000_000 + since.as_millis()).to_string();
+        test.run::<u64>("ZADD", "turns", &[&score, "acme"]).await;
+        let found = read().await;
+        assert_eq!(found.lanes.unwrap().full, 1);
+        let said = inspector.diagnose_task(&found).await.unwrap();
+        let said = said.iter().find(|said| matches!(said.kind, DiagnosisKind::KeyFull { full: 1, .. }));
+        assert_eq!(said.is_some(), is_reported, "{minutes}");
+    }
 }
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+use redis::AsyncCommands;
+
 use crate::scripts::call::{Task, assert_keys, assert_text, timeless};
 
 #[tokio::test]
@@ -5,7 +7,7 @@ async fn an_unused_task_is_empty() {
     let mut task = Task::with("no meta").await;
     assert_eq!(
         timeless(&task.ok("overview", "").await),
-        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0]"
+        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0 []]"
     );
     assert!(task.exact().await.is_empty());
 }
@@ -26,7 +28,7 @@ async fn one_call_returns_the_whole_summary() {
     let heads = "[h-1 55 n-1 45 l-1 '' '' '']";
     assert_eq!(
         timeless(&reply),
-        format!("[seen NOW [4 2 0 3 0 3 3 3] {heads} 8000000000000 2 1 [paused 77] 1 1 2 0 7]")
+        format!("[seen NOW [4 2 0 3 0 3 3 3] {heads} 8000000000000 2 1 [paused 77] 1 1 2 0 7 []]")
     );
 }
 
@@ -66,4 +68,15 @@ async fn the_search_for_the_first_job_ends_after_600_tombstones() {
             contains(&format!(" [1 0 0 0 0 0 0 0] ['' '' {first} '' '' '' '' ''] "))
         );
     }
+}
+
+#[tokio::test]
+async fn the_keys_of_waiting_jobs_are_counted_by_state() {
+    let mut task = Task::with("no meta").await;
+    let turns = task.key("turns");
+    let scores = [(7.0, "a"), (5.0, "b"), (4e15 + 9.0, "c"), (6e15 + 8.0, "d"), (6e15 + 7.0, "e"), (6e15 + 9.0, "f")];
+    let () = task.conn.zadd_multiple(&turns, &scores).await.unwrap();
+    assert_text!(task.unchanged("overview", "").await, ends_with(" [2 1 3 7]]"));
+    let () = task.conn.zrembyscore(&turns, 6e15, "+inf").await.unwrap();
+    assert_text!(task.unchanged("overview", "").await, ends_with(" [2 1 0 '']]"));
 }
