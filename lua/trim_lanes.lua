@@ -62,6 +62,13 @@ else
   until not key or #keys == count
   cursor, read = #keys == count and 'k' .. keys[count] or '', #keys
   mended = #keys > 0 and give_turns(turns, meta, keys) or 0
+  -- A key that is full without a held job has lost its slots: no job will give it a turn.
+  local free = {}
+  for _, key in ipairs(keys) do
+    local held = redis.call('ZLEXCOUNT', lane_held, '[' .. key .. '\0', '(' .. key .. '\1')
+    if held == 0 then free[#free + 1] = key end
+  end
+  if end_full(turns, meta, free) then mended = mended + 1 end
   -- If the server lost the flag, no claim looks at the lanes.
   if #keys > 0 then mended = mended + redis.call('HSETNX', meta, 'keyed', '1') end
   if mended > 0 then ring_wake(wake) end

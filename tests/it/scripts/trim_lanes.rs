@@ -37,8 +37,24 @@ async fn each_key_with_waiting_jobs_gets_its_turn() {
         let () = task.conn.zadd(&lanes, entry, 0).await.unwrap();
     }
     let () = task.conn.zadd(&turns, "b", 6e15).await.unwrap();
+    let () = task.conn.zadd(task.key("laneHeld"), "b\0held", 0).await.unwrap();
     assert_eq!(task.ok("trim_lanes", "lanes - 2").await, "[trimmed kb 2 2]", "the flag was lost, too");
     assert_eq!(task.ok("trim_lanes", "lanes kb 2").await, "[trimmed '' 1 1]");
     assert_keys!(task, "meta.keyed=1; turns zset a=5, c=5, b=6000000000000000; wake marker=0, spare=1");
     assert_eq!(task.unchanged("trim_lanes", "lanes - 500").await, "[trimmed '' 3 0]");
+}
+
+#[tokio::test]
+async fn a_full_key_whose_slots_were_lost_gets_its_turn() {
+    let mut task = Task::with("meta turn=5").await;
+    let (lanes, turns, held) = (task.key("lanes"), task.key("turns"), task.key("laneHeld"));
+    for entry in ["a\x002\0one", "b\x002\0two"] {
+        let () = task.conn.zadd(&lanes, entry, 0).await.unwrap();
+    }
+    let () = task.conn.zadd_multiple(&turns, &[(6e15, "a"), (6e15, "b")]).await.unwrap();
+    let () = task.conn.zadd(held, "b\0held", 0).await.unwrap();
+    task.write("meta keyed=1").await;
+    assert_eq!(task.ok("trim_lanes", "lanes - 500").await, "[trimmed '' 2 1]");
+    assert_keys!(task, "turns zset a=5, b=6000000000000000; wake marker=0, spare=1");
+    assert_eq!(task.unchanged("trim_lanes", "lanes - 500").await, "[trimmed '' 2 0]");
 }
