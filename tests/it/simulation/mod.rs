@@ -7,6 +7,7 @@
 //! rule is the worker's own. A failure prints its seed and its history. `HEARTLINE_SIMULATION=<seed>` runs that seed
 //! alone, `HEARTLINE_SIMULATION=<first>..<last>` a range; `HEARTLINE_SIMULATION_CLUSTER=1` uses a cluster.
 
+mod lanes;
 mod ledger;
 mod model;
 #[cfg(feature = "schedules")]

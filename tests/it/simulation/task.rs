@@ -65,14 +65,24 @@ impl Where {
 
 impl Task {
     pub fn new() -> Task {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let server = Where::shared();
-        let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
-        let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
-        let mut task = Task { conn, prefix, last_entry: "-".to_owned(), _server: server };
+        let mut task = Task::at(Where::shared());
         // Then two calls in a row claim under the same fences.
         let () = task.conn.hset(format!("{}meta", task.prefix), "fence", LAST_FENCE).unwrap();
         task
+    }
+
+    /// The only task of a server, which loses all other data. The fences of claims are their times, us.
+    pub fn alone_on(server: &Arc<TestRedis>) -> Task {
+        let mut task = Task::at(Where::Server(Arc::clone(server)));
+        let () = redis::cmd("FLUSHALL").query(&mut task.conn).unwrap();
+        task
+    }
+
+    fn at(server: Where) -> Task {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
+        let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
+        Task { conn, prefix, last_entry: "-".to_owned(), _server: server }
     }
 
     pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
@@ -160,12 +170,10 @@ impl Task {
     }
 
     /// The prefix of its keys.
-    #[cfg(feature = "schedules")]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    #[cfg(feature = "schedules")]
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.conn
     }

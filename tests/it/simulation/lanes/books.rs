@@ -1,0 +1,310 @@
+//! What an outsider knows about the jobs of a task with keys: only what the replies said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The limits of each key. Zero means none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerKey {
+    pub most: usize,
+    pub rate: usize,
+    pub window_us: u64,
+}
+
+impl PerKey {
+    /// As the task declares them.
+    pub fn text(&self) -> String {
+        match self.most + self.rate {
+            0 => String::new(),
+            _ => format!("{} {} {}", self.most, self.rate, if self.rate > 0 { self.window_us } else { 0 }),
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.most + self.rate > 0
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Waiting,
+    /// Delayed, until the history makes it due.
+    Delayed {
+        is_due: bool,
+    },
+    Held(Hold),
+    Ended(&'static str),
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub worker: String,
+    pub fence: u64,
+    /// Whether it was claimed while keys had limits, and Redis has not lost that since.
+    pub has_slot: bool,
+    pub is_cancelled: bool,
+}
+
+/// Where the entry of a waiting job in `lanes` may be.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub key: String,
+    pub rank: u8,
+    /// The time in `dispatchedAt`, us: for jobs that came from a list.
+    pub exact: u64,
+    /// The time before which its dispatch wrote an entry, us; 0 if it wrote none.
+    pub before: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub key: String,
+    pub unique: Option<String>,
+    pub state: State,
+    pub place: Place,
+}
+
+/// What a worker reports about a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Completed,
+    /// It begins after all.
+    Begin,
+    Failed,
+    Retry,
+    Snooze,
+    Undecodable,
+    /// It has not begun after all.
+    Unstart,
+    /// With how long its key rests, ms.
+    Requeue(u64),
+}
+
+impl Outcome {
+    pub fn ends_the_hold(self) -> bool {
+        !matches!(self, Outcome::Begin | Outcome::Unstart)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub id: String,
+    pub fence: u64,
+    pub outcome: Outcome,
+}
+
+/// A settle call of a worker.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    pub number: u64,
+    pub want: usize,
+    pub told: Vec<Told>,
+}
+
+/// The reply to a settle call.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub lost: BTreeSet<u64>,
+    pub taken: BTreeSet<u64>,
+    pub first_fence: u64,
+    pub claimed: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Books {
+    pub jobs: BTreeMap<String, Job>,
+    pub per_key: PerKey,
+    /// How many jobs may run; 0: any number.
+    pub max_running: usize,
+    pub is_paused: bool,
+    /// Whether a job with a key was dispatched.
+    pub is_keyed: bool,
+    /// Redis lost a key about lanes, and no keeper has looked since.
+    pub is_broken: bool,
+    /// The options are new, and no claim has looked since.
+    pub is_declared: bool,
+    /// Whether ended jobs are kept, by state.
+    keeps: [(&'static str, bool); 3],
+    /// When jobs of each key started, us.
+    starts: BTreeMap<String, Vec<u64>>,
+    /// The last call of each worker, and what it claimed under which fences.
+    answers: BTreeMap<String, (u64, Answer)>,
+    /// The last job with each unique key.
+    pub uniques: BTreeMap<String, String>,
+    /// How many jobs have ended.
+    pub ended: usize,
+}
+
+impl Books {
+    pub fn new(per_key: PerKey, max_running: usize, kept: [bool; 3]) -> Books {
+        Books {
+            jobs: BTreeMap::new(),
+            per_key,
+            max_running,
+            is_paused: false,
+            is_keyed: false,
+            is_broken: false,
+            is_declared: true,
+            keeps: [("completed", kept[0]), ("failed", kept[1]), ("cancelled", kept[2])],
+            starts: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            uniques: BTreeMap::new(),
+            ended: 0,
+        }
+    }
+
+    pub fn state(&self, id: &str) -> &State {
+        self.jobs.get(id).map_or(&State::Gone, |job| &job.state)
+    }
+
+    /// The word of an action on a job that leaves it as it is.
+    pub fn word(&self, id: &str) -> &'static str {
+        match self.state(id) {
+            State::Waiting => "waiting",
+            State::Delayed { .. } => "delayed",
+            State::Held(_) => "running",
+            State::Ended(word) => word,
+            State::Gone => "unknown",
+        }
+    }
+
+    pub fn keeps(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        self.keeps.into_iter()
+    }
+
+    /// The jobs in one of these states, in order.
+    pub fn ids(&self, of: impl Fn(&State) -> bool) -> Vec<String> {
+        self.jobs.iter().filter(|(_, job)| of(&job.state)).map(|(id, _)| id.clone()).collect()
+    }
+
+    pub fn held(&self) -> impl Iterator<Item = (&String, &Job, &Hold)> {
+        self.jobs.iter().filter_map(|(id, job)| match &job.state {
+            State::Held(hold) => Some((id, job, hold)),
+            _ => None,
+        })
+    }
+
+    /// How many jobs of the key have one of its slots.
+    pub fn slots_of(&self, key: &str) -> usize {
+        self.held().filter(|(_, job, hold)| job.key == key && hold.has_slot).count()
+    }
+
+    pub fn has_free_slot(&self, key: &str) -> bool {
+        key.is_empty() || self.per_key.most == 0 || self.slots_of(key) < self.per_key.most
+    }
+
+    /// Whether `max_running` jobs run.
+    pub fn is_full(&self) -> bool {
+        self.max_running > 0 && self.held().count() >= self.max_running
+    }
+
+    pub fn add(&mut self, id: &str, mut job: Job) {
+        // An id that is used again keeps its unique key.
+        let before = self.jobs.get(id).and_then(|before| before.unique.clone());
+        job.unique = job.unique.or(before);
+        self.jobs.insert(id.to_owned(), job);
+    }
+
+    pub fn set(&mut self, id: &str, state: State) {
+        self.jobs.get_mut(id).unwrap_or_else(|| panic!("no job {id}")).state = state;
+    }
+
+    pub fn end(&mut self, id: &str, word: &str) {
+        let (word, kept) = self.keeps.into_iter().find(|(own, _)| *own == word).unwrap();
+        self.ended += 1;
+        self.set(id, if kept { State::Ended(word) } else { State::Gone });
+    }
+
+    pub fn holds(&self, worker: &str, id: &str, fence: u64) -> Option<&Hold> {
+        match self.state(id) {
+            State::Held(hold) if hold.worker == worker && hold.fence == fence => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// A worker declared other options.
+    pub fn declare(&mut self, per_key: PerKey, max_running: usize) {
+        // Redis counts no starts while there is no rate.
+        if per_key.rate == 0 {
+            self.starts.clear();
+        }
+        (self.per_key, self.max_running, self.is_declared) = (per_key, max_running, true);
+    }
+
+    /// Redis lost `laneHeld`: the slots of the held jobs are free.
+    pub fn lose_slots(&mut self) {
+        for job in self.jobs.values_mut() {
+            if let State::Held(hold) = &mut job.state {
+                hold.has_slot = false;
+            }
+        }
+        self.is_broken = true;
+    }
+
+    /// The reply to a repeated call of the worker: jobs that it has lost since are named `{}`. `None`: Redis has no
+    /// such call.
+    pub fn repeated(&self, worker: &str, number: u64) -> Option<Answer> {
+        let (_, mut answer) = self.answers.get(worker).filter(|(last, _)| *last == number)?.clone();
+        for (id, fence) in answer.claimed.iter_mut().zip(answer.first_fence..) {
+            if self.holds(worker, id, fence).is_none() {
+                "{}".clone_into(id);
+            }
+        }
+        Some(answer)
+    }
+
+    /// A call that was executed now.
+    pub fn settle(&mut self, worker: &str, call: &Settle, answer: &Answer) {
+        let (mut lost, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        for Told { id, fence, outcome } in &call.told {
+            match self.holds(worker, id, *fence).map(|hold| hold.is_cancelled) {
+                None => drop(lost.insert(*fence)),
+                Some(true) => {
+                    taken.insert(*fence);
+                    self.end(id, "cancelled");
+                }
+                Some(false) => self.record(id, *outcome),
+            }
+        }
+        assert_eq!((&lost, &taken), (&answer.lost, &answer.taken), "lost and taken of {call:?}");
+        if call.want > 0 && !self.is_paused {
+            for id in self.ids(|state| *state == State::Delayed { is_due: true }) {
+                self.set(&id, State::Waiting);
+            }
+            self.is_declared = false;
+        }
+        assert!(answer.claimed.len() <= call.want, "{} of {} wanted jobs", answer.claimed.len(), call.want);
+        for (id, fence) in answer.claimed.iter().zip(answer.first_fence..) {
+            self.claim(worker, id, fence, answer.first_fence);
+        }
+        self.answers.insert(worker.to_owned(), (call.number, answer.clone()));
+    }
+
+    fn record(&mut self, id: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::Completed => self.end(id, "completed"),
+            Outcome::Failed => self.end(id, "failed"),
+            Outcome::Retry | Outcome::Snooze | Outcome::Undecodable => self.set(id, State::Delayed { is_due: false }),
+            Outcome::Requeue(_) => self.set(id, State::Waiting),
+            Outcome::Begin | Outcome::Unstart => {}
+        }
+    }
+
+    /// The job waited, and there is a slot for it and a start.
+    fn claim(&mut self, worker: &str, id: &str, fence: u64, now_us: u64) {
+        assert_eq!(*self.state(id), State::Waiting, "{id} was claimed");
+        assert!(!self.is_paused, "{id} was claimed from a paused task");
+        assert!(!self.is_full(), "{id} is one job more than the {} that may run", self.max_running);
+        let key = self.jobs[id].key.clone();
+        assert!(self.has_free_slot(&key), "{id} is one job more than the {} of {key}", self.per_key.most);
+        let PerKey { rate, window_us, .. } = self.per_key;
+        if rate > 0 && !key.is_empty() {
+            let starts = self.starts.entry(key.clone()).or_default();
+            starts.push(now_us);
+            let within = starts.iter().filter(|at| **at + window_us > now_us).count();
+            assert!(within <= rate, "{id} is start {within} of {key} within {window_us} us, and {rate} are allowed");
+        }
+        let has_slot = self.per_key.is_set() && !key.is_empty();
+        self.set(id, State::Held(Hold { worker: worker.to_owned(), fence, has_slot, is_cancelled: false }));
+    }
+}
