@@ -4,7 +4,8 @@
 //!
 //! No limit of a key, of the task or of a rate is exceeded, each job is in one place and in its own lane, no key waits
 //! without a reason, and healthy workers end all jobs. A failure prints its seed and its last steps.
-//! `HEARTLINE_LANES=<seed>` runs that seed alone, `HEARTLINE_LANES=<first>..<last>` a range.
+//! `HEARTLINE_LANES=<seed>` runs that seed alone, `HEARTLINE_LANES=<first>..<last>` a range. Rests and rates follow the
+//! clock of the server: a failure that depends on them may need several runs.
 
 mod books;
 mod check;

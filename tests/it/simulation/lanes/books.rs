@@ -98,6 +98,8 @@ pub struct Told {
 pub struct Settle {
     pub number: u64,
     pub want: usize,
+    /// How many more jobs it would claim ahead. Tasks with keys give out none.
+    pub ahead: usize,
     pub told: Vec<Told>,
 }
 
@@ -127,6 +129,10 @@ pub struct Books {
     keeps: [(&'static str, bool); 3],
     /// When jobs of each key started, us.
     starts: BTreeMap<String, Vec<u64>>,
+    /// Until when each key rests, ms; of the empty key: until when the whole task rests. Its handlers asked for that.
+    rests: BTreeMap<String, u64>,
+    /// Until when the whole task rests at most: even the report of a lost job may let it rest.
+    pub longest_rest: u64,
     /// The last call of each worker, and what it claimed under which fences.
     answers: BTreeMap<String, (u64, Answer)>,
     /// The last job with each unique key.
@@ -147,6 +153,8 @@ impl Books {
             is_declared: true,
             keeps: [("completed", kept[0]), ("failed", kept[1]), ("cancelled", kept[2])],
             starts: BTreeMap::new(),
+            rests: BTreeMap::new(),
+            longest_rest: 0,
             answers: BTreeMap::new(),
             uniques: BTreeMap::new(),
             ended: 0,
@@ -231,6 +239,12 @@ impl Books {
         (self.per_key, self.max_running, self.is_declared) = (per_key, max_running, true);
     }
 
+    /// Redis lost `turns`: no key rests.
+    pub fn lose_turns(&mut self) {
+        self.rests.retain(|key, _| key.is_empty());
+        self.is_broken = true;
+    }
+
     /// Redis lost `laneHeld`: the slots of the held jobs are free.
     pub fn lose_slots(&mut self) {
         for job in self.jobs.values_mut() {
@@ -257,6 +271,10 @@ impl Books {
     pub fn settle(&mut self, worker: &str, call: &Settle, answer: &Answer) {
         let (mut lost, mut taken) = (BTreeSet::new(), BTreeSet::new());
         for Told { id, fence, outcome } in &call.told {
+            if let Outcome::Requeue(ms @ 1..) = outcome {
+                let until = answer.first_fence / 1_000 + ms;
+                self.rest(id, until, self.holds(worker, id, *fence).is_some());
+            }
             match self.holds(worker, id, *fence).map(|hold| hold.is_cancelled) {
                 None => drop(lost.insert(*fence)),
                 Some(true) => {
@@ -267,17 +285,30 @@ impl Books {
             }
         }
         assert_eq!((&lost, &taken), (&answer.lost, &answer.taken), "lost and taken of {call:?}");
-        if call.want > 0 && !self.is_paused {
+        let asks = call.want > 0 || self.is_keyed && call.ahead > 0;
+        if asks && !self.is_paused {
             for id in self.ids(|state| *state == State::Delayed { is_due: true }) {
                 self.set(&id, State::Waiting);
             }
-            self.is_declared = false;
+            self.is_declared &= call.want == 0;
         }
         assert!(answer.claimed.len() <= call.want, "{} of {} wanted jobs", answer.claimed.len(), call.want);
         for (id, fence) in answer.claimed.iter().zip(answer.first_fence..) {
             self.claim(worker, id, fence, answer.first_fence);
         }
         self.answers.insert(worker.to_owned(), (call.number, answer.clone()));
+    }
+
+    /// A handler was rate limited.
+    fn rest(&mut self, id: &str, until: u64, is_held: bool) {
+        let key = self.jobs.get(id).map(|job| job.key.clone()).unwrap_or_default();
+        if !is_held || key.is_empty() {
+            self.longest_rest = self.longest_rest.max(until);
+        }
+        if is_held {
+            let rest = self.rests.entry(key).or_default();
+            *rest = until.max(*rest);
+        }
     }
 
     fn record(&mut self, id: &str, outcome: Outcome) {
@@ -297,6 +328,10 @@ impl Books {
         assert!(!self.is_full(), "{id} is one job more than the {} that may run", self.max_running);
         let key = self.jobs[id].key.clone();
         assert!(self.has_free_slot(&key), "{id} is one job more than the {} of {key}", self.per_key.most);
+        for rests in ["", &key] {
+            let until = self.rests.get(rests).copied().unwrap_or(0);
+            assert!(now_us / 1_000 >= until, "{id} was claimed, and {rests:?} rests until {until}");
+        }
         let PerKey { rate, window_us, .. } = self.per_key;
         if rate > 0 && !key.is_empty() {
             let starts = self.starts.entry(key.clone()).or_default();

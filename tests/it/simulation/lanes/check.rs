@@ -166,6 +166,8 @@ impl Seen {
         if self.full.as_deref() == Some("running") && !books.is_declared {
             assert!(books.is_full(), "a slot of the task is free");
         }
+        let until = self.full.as_ref().and_then(|full| full.split(' ').next()?.parse::<u64>().ok());
+        assert!(until.is_none_or(|until| until <= books.longest_rest), "the task rests for the job of a key");
     }
 
     /// Each key with entries has its turn, or it waits for one for a reason.

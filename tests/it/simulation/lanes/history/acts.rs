@@ -228,9 +228,6 @@ impl History {
         self.note(format!("{name} is lost"));
         let key = format!("{}{name}", self.task.prefix());
         let () = redis::cmd("DEL").arg(key).query(self.task.connection()).unwrap();
-        if name == "laneHeld" {
-            self.books.lose_slots();
-        }
-        self.books.is_broken = true;
+        if name == "laneHeld" { self.books.lose_slots() } else { self.books.lose_turns() }
     }
 }

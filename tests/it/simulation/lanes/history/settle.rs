@@ -70,7 +70,8 @@ impl History {
             _ => 2,
         });
         let want = if everything { MOST_WANTED } else { [0, 1, 1, 2, 2, 3, 5, MOST_WANTED][rng.usize(..8)] };
-        Settle { number: worker.number, want, told }
+        let ahead = if everything || rng.bool() { 0 } else { rng.usize(..4) };
+        Settle { number: worker.number, want, ahead, told }
     }
 
     /// Makes a call that may have been executed before.
@@ -83,7 +84,7 @@ impl History {
             self.task.take_marker();
         }
         let script = if self.books.is_keyed { "settle_keyed" } else { "settle" };
-        let reply: Vec<Value> = self.task.call(script, &settle_args(&short(&name, call)));
+        let reply: Vec<Value> = self.task.call(script, &settle_args(&self.short(&name, call)));
         assert_eq!(text(&reply[0]), "settled", "{call:?}");
         let words = |at: usize| text(&reply[at]).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let fences = |at: usize| words(at).iter().map(|word| word.parse().unwrap()).collect();
@@ -140,31 +141,34 @@ impl History {
             }
         }
     }
-}
 
-/// The arguments of `settle`, in short.
-fn short(name: &str, call: &Settle) -> Vec<String> {
-    let of = |outcome: Outcome| call.told.iter().filter(move |told| told.outcome == outcome);
-    let (completed, begins) = (of(Outcome::Completed).count(), of(Outcome::Begin).count());
-    let mut args = vec![call.number.to_string(), name.to_owned(), INTERVAL.to_owned(), call.want.to_string()];
-    args.extend([format!("{completed}{}", " 5".repeat(completed)), format!("0 {begins}")]);
-    for outcome in [Outcome::Completed, Outcome::Begin] {
-        args.extend(of(outcome).map(|told| told.id.clone()));
-        args.extend(of(outcome).map(|told| told.fence.to_string()));
+    /// The arguments of `settle`, in short.
+    fn short(&self, name: &str, call: &Settle) -> Vec<String> {
+        let of = |outcome: Outcome| call.told.iter().filter(move |told| told.outcome == outcome);
+        let (completed, begins) = (of(Outcome::Completed).count(), of(Outcome::Begin).count());
+        let mut args = vec![call.number.to_string(), name.to_owned(), INTERVAL.to_owned()];
+        let all = call.want + call.ahead;
+        let is_ahead = self.books.is_keyed && call.ahead > 0;
+        args.push(if is_ahead { format!("{all} {all} {}", call.want) } else { call.want.to_string() });
+        args.extend([format!("{completed}{}", " 5".repeat(completed)), format!("0 {begins}")]);
+        for outcome in [Outcome::Completed, Outcome::Begin] {
+            args.extend(of(outcome).map(|told| told.id.clone()));
+            args.extend(of(outcome).map(|told| told.fence.to_string()));
+        }
+        for told in &call.told {
+            let (kind, count, detail) = match told.outcome {
+                Outcome::Completed | Outcome::Begin => continue,
+                Outcome::Failed => ("failed", "1", "e why 5".to_owned()),
+                Outcome::Retry => ("retry", "1", format!("{FAR} e why 5")),
+                Outcome::Snooze => ("snooze", "1:0", FAR.to_string()),
+                Outcome::Undecodable => ("undecodable", "0:1", FAR.to_string()),
+                Outcome::Unstart => ("unstart", "0", String::new()),
+                Outcome::Requeue(0) => ("requeue", "0", String::new()),
+                Outcome::Requeue(ms) => ("requeue", "0", ms.to_string()),
+            };
+            args.extend([told.id.clone(), told.fence.to_string()]);
+            args.extend([kind, count, &detail, r#"{"code":"e"}"#].map(str::to_owned));
+        }
+        args
     }
-    for told in &call.told {
-        let (kind, count, detail) = match told.outcome {
-            Outcome::Completed | Outcome::Begin => continue,
-            Outcome::Failed => ("failed", "1", "e why 5".to_owned()),
-            Outcome::Retry => ("retry", "1", format!("{FAR} e why 5")),
-            Outcome::Snooze => ("snooze", "1:0", FAR.to_string()),
-            Outcome::Undecodable => ("undecodable", "0:1", FAR.to_string()),
-            Outcome::Unstart => ("unstart", "0", String::new()),
-            Outcome::Requeue(0) => ("requeue", "0", String::new()),
-            Outcome::Requeue(ms) => ("requeue", "0", ms.to_string()),
-        };
-        args.extend([told.id.clone(), told.fence.to_string()]);
-        args.extend([kind, count, &detail, r#"{"code":"e"}"#].map(str::to_owned));
-    }
-    args
 }
