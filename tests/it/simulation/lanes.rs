@@ -10,6 +10,7 @@
 mod books;
 mod check;
 mod history;
+mod nouns;
 
 use std::any::Any;
 use std::ops::Range;

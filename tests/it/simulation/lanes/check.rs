@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{Connection, FromRedisValue, Value};
 
-use crate::simulation::lanes::books::{Books, Place, State};
+use crate::simulation::lanes::books::Books;
+use crate::simulation::lanes::nouns::{Place, State};
 
 /// The least score in `turns` of a key that rests, and of one that is full.
 const RESTING: f64 = 4e15;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use crate::simulation::FAR;
-use crate::simulation::lanes::books::{Books, PerKey, Settle, State};
+use crate::simulation::lanes::books::Books;
 use crate::simulation::lanes::check::Seen;
+use crate::simulation::lanes::nouns::{PerKey, Settle, State};
 use crate::simulation::task::Task;
 use crate::support::TestRedis;
 

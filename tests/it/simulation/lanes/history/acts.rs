@@ -2,7 +2,7 @@
 
 use super::{History, text};
 use crate::simulation::FAR;
-use crate::simulation::lanes::books::{Hold, Job, Place, State};
+use crate::simulation::lanes::nouns::{Hold, Job, Place, State};
 
 /// When the first job of a history was dispatched by the clock of its producer, ms: long ago.
 const FIRST_MS: u64 = 1_700_000_000_000;

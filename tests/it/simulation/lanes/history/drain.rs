@@ -1,7 +1,7 @@
 //! The end of a history: healthy workers end all jobs.
 
 use super::History;
-use crate::simulation::lanes::books::{PerKey, State};
+use crate::simulation::lanes::nouns::{PerKey, State};
 
 /// How many rounds may pass in which no job ends. A key rests for some of them.
 const IDLE_ROUNDS: usize = 60;

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{History, INTERVAL, MOST_WANTED, text};
 use crate::simulation::FAR;
-use crate::simulation::lanes::books::{Answer, Outcome, Settle, State, Told};
+use crate::simulation::lanes::nouns::{Answer, Outcome, Settle, State, Told};
 use crate::support::settle_args;
 
 /// How long the key of a job rests at most, ms.
