@@ -12,6 +12,8 @@ mod crash;
 mod faults;
 mod house;
 mod integration;
+#[cfg(unix)]
+mod limits;
 mod scripts;
 #[cfg(unix)]
 mod sentinel;

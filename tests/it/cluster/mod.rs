@@ -11,5 +11,5 @@ mod rights;
 mod risk;
 #[cfg(feature = "schedules")]
 mod schedules;
-mod six;
+pub mod six;
 mod workflows;

@@ -6,4 +6,4 @@ mod failovers;
 mod risk;
 #[cfg(feature = "schedules")]
 mod schedules;
-mod trio;
+pub mod trio;

@@ -1,0 +1,10 @@
+//! Limits of keys and tasks over real processes that are killed, frozen, deployed and failed over.
+
+mod children;
+mod deploys;
+mod failovers;
+mod freezes;
+mod log;
+mod partitions;
+mod rates;
+mod traffic;
