@@ -63,10 +63,12 @@ else
   cursor, read = #keys == count and 'k' .. keys[count] or '', #keys
   mended = #keys > 0 and give_turns(turns, meta, keys) or 0
   -- A key that is full without a held job has lost its slots: no job will give it a turn.
-  local free = {}
+  local free, words = {}, {}
+  for at, key in ipairs(keys) do words[2 * at - 1], words[2 * at] = key, '' end
+  local own = own_settings(lane_own, words)
   for _, key in ipairs(keys) do
     local held = redis.call('ZLEXCOUNT', lane_held, '[' .. key .. '\0', '(' .. key .. '\1')
-    if held == 0 then free[#free + 1] = key end
+    if held == 0 and not (own[key] and own[key].paused) then free[#free + 1] = key end
   end
   if end_full(turns, meta, free) then mended = mended + 1 end
   -- If the server lost the flag, no claim looks at the lanes.

@@ -53,8 +53,11 @@ async fn a_full_key_whose_slots_were_lost_gets_its_turn() {
     }
     let () = task.conn.zadd_multiple(&turns, &[(6e15, "a"), (6e15, "b")]).await.unwrap();
     let () = task.conn.zadd(held, "b\0held", 0).await.unwrap();
-    task.write("meta keyed=1").await;
-    assert_eq!(task.ok("trim_lanes", "lanes - 500").await, "[trimmed '' 2 1]");
-    assert_keys!(task, "turns zset a=5, b=6000000000000000; wake marker=0, spare=1");
-    assert_eq!(task.unchanged("trim_lanes", "lanes - 500").await, "[trimmed '' 2 0]");
+    task.write("meta keyed=1; laneOwn c=- - - 1 7 ada, a=- - - 2 0 ada").await;
+    // A paused key stays full.
+    let () = task.conn.zadd(&lanes, "c\x002\0three", 0).await.unwrap();
+    let () = task.conn.zadd(&turns, "c", 6e15 + 7.0).await.unwrap();
+    assert_eq!(task.ok("trim_lanes", "lanes - 500").await, "[trimmed '' 3 1]");
+    assert_keys!(task, "turns zset a=5, b=6000000000000000, c=6000000000000007; wake marker=0, spare=1");
+    assert_eq!(task.unchanged("trim_lanes", "lanes - 500").await, "[trimmed '' 3 0]");
 }
