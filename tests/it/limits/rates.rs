@@ -15,8 +15,11 @@ const STARTS: usize = 100;
 
 const WINDOW: Duration = Duration::from_millis(2_500);
 
-/// Of the rate, in percent. A start counts until the end of its step, and a window has 32: so 32 of 33 can be used.
-const LEAST_USED: f64 = 97.0;
+/// How much of the rate is used at least, in whole percent. A start counts until the end of its step, and a window has
+/// 32: so 32 of 33 can be used. On a busy machine workers may look for jobs late, so few windows prove less.
+fn least_used() -> f64 {
+    if is_thorough() { 97.0 } else { 75.0 }
+}
 
 /// How many windows are measured. Processes die in all but the last.
 fn windows() -> usize {
@@ -35,22 +38,13 @@ async fn the_rate_of_a_task_holds_and_is_used_while_processes_die() {
     holds_and_is_used(Plan { slots: 5, rate: Some(rate), ..Plan::default() }).await;
 }
 
-/// On a busy machine, workers may look for jobs late. So the best of three attempts counts.
+/// Checks that each window keeps the rate, and how much of it is used.
 async fn holds_and_is_used(plan: Plan) {
-    let mut attempts = Vec::new();
-    while attempts.len() < 3 && attempts.iter().all(|used| *used < LEAST_USED) {
-        attempts.push(used_while_processes_die(&plan).await.round());
-    }
-    assert!(attempts.last().is_some_and(|used| *used >= LEAST_USED), "of the rate, {attempts:?} % are used");
-}
-
-/// Checks that each window keeps the rate. Returns how much of it was used, in percent.
-async fn used_while_processes_die(plan: &Plan) -> f64 {
     let (test, log) = (TestTask::new(), Log::new().await);
     let site = Site { url: test.redis().url(), prefix: test.prefix.clone(), log: log.clone() };
     let app = test.app().await;
     let task = app.task_ref::<Work, u64>(TASK).unwrap();
-    let mut workers: Vec<Child> = (0..8).map(|_| site.start(plan)).collect();
+    let mut workers: Vec<Child> = (0..8).map(|_| site.start(&plan)).collect();
     let live = async || app.inspector().task(TASK).await.is_ok_and(|task| task.live_workers == 8);
     eventually("all processes work", PATIENCE, live).await;
     // The job in the middle of a window ends its process.
@@ -68,7 +62,7 @@ async fn used_while_processes_die(plan: &Plan) -> f64 {
         dead.extend(workers.iter_mut().filter_map(|worker| (!worker.lives()).then_some(worker.pid())));
         workers.retain_mut(Child::lives);
         while is_thorough() && workers.len() < 8 {
-            workers.push(site.start(plan));
+            workers.push(site.start(&plan));
         }
     }
     starts_reach(&log, windows() * STARTS + 10).await;
@@ -76,7 +70,8 @@ async fn used_while_processes_die(plan: &Plan) -> f64 {
     let runs = log.runs().await;
     no_window_has_more(&runs);
     let unreported = unreported(&test, &app, &runs, &dead).await;
-    used(&runs, unreported)
+    let used = used(&runs, unreported);
+    assert!(used.round() >= least_used(), "{used:.2} % of the rate are used");
 }
 
 async fn starts_reach(log: &Log, count: usize) {
