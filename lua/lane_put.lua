@@ -1,27 +1,26 @@
--- Changes the settings of a key: its limits, its weight, or whether it is paused. If it was full, or rested because of
--- its rate, the next claim looks at it again.
--- Uses     now shrink_first wake steps lanes own_settings
--- KEYS[1]  meta        (hash)  limits of each key, virtual time
--- KEYS[2]  laneOwn     (hash)  key -> settings written at run time: see lib/own_settings.lua
--- KEYS[3]  turns       (zset)  keys by turn: see lib/lanes.lua
--- KEYS[4]  laneStarts  (hash)  key -> starts of the last window: see lib/steps.lua
--- KEYS[5]  wake        (zset)  marker for idle workers
--- ARGV[1]  key         (of jobs)
--- ARGV[2]  what        (limits, weight, pause, resume or reset)
--- ARGV[3]  value       (limits: three words as `perKey` of `meta`, or '- - -' for those of the task; weight: a number;
---                      else '')
--- ARGV[4]  by          (who asks)
+-- Changes the settings of a key: its limits, its weight, or whether it is paused. If it was full or rested, the next
+-- claim looks at it again.
+-- Uses     now shrink_first wake lanes own_settings
+-- KEYS[1]  meta     (hash)  virtual time
+-- KEYS[2]  laneOwn  (hash)  key -> settings written at run time: see lib/own_settings.lua
+-- KEYS[3]  turns    (zset)  keys by turn: see lib/lanes.lua
+-- KEYS[4]  wake     (zset)  marker for idle workers
+-- ARGV[1]  key      (of jobs)
+-- ARGV[2]  what     (limits, weight, pause, resume or reset)
+-- ARGV[3]  value    (limits: three words as `perKey` of `meta`, or '- - -' for those of the task; weight: a number;
+--                   else '')
+-- ARGV[4]  by       (who asks)
 -- Returns  {'put', 1 if the key was paused before, else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local TASKS = '- - -'
 local key, what, value, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local now, now_ms = now_us()
+local _, now_ms = now_us()
 local before, own_limits = own_settings(lane_own, { key, '' })[key] or { weight = 1 }, TASKS
 if before.most then own_limits = before.most .. ' ' .. before.rate .. ' ' .. before.window end
-local score, starts = tonumber(redis.call('ZSCORE', turns, key) or 0), redis.call('HGET', lane_starts, key)
-local limits = before.most and own_limits or redis.call('HGET', meta, 'perKey') or ''
+local score = tonumber(redis.call('ZSCORE', turns, key) or 0)
 redis.call('HLEN', lane_own)
+redis.call('HLEN', meta)
 
 local weight, paused = before.weight, before.paused
 if what == 'limits' then
@@ -42,11 +41,8 @@ else
   redis.call('HSET', lane_own, key, string.format('%s %d %s %s', own_limits, weight, paused or '0', by))
 end
 
--- A rest that a handler asked for stays.
-local rate, window = string.match(limits, '(%d+) (%d+)$')
-local _, used = steps_within(starts, tonumber(window) or 0, math.huge, now)
-local rests_for_rate = score >= RESTING and rate and tonumber(rate) > 0 and used >= tonumber(rate)
-if score >= FULL or rests_for_rate then
+-- Its rate is in `laneStarts`, so the next claim finds whether it may start jobs.
+if score >= RESTING then
   redis.call('ZADD', turns, turn_now(meta), key)
   ring_wake(wake)
 end

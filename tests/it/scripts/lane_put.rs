@@ -33,27 +33,14 @@ async fn a_pause_is_kept_until_it_is_ended() {
     assert_keys!(task, "no laneOwn");
 }
 
-/// The score of the key after a change of its weight, and whether a worker is woken.
-async fn turn_after_a_change(score: f64, written: &str) -> (f64, bool) {
-    let mut task = Task::with(&format!("meta turn=5; {written}")).await;
-    let turns = task.key("turns");
-    let () = task.conn.zadd(&turns, "a", score).await.unwrap();
-    task.ok("lane_put", "a weight 2 ada").await;
-    let wake = task.key("wake");
-    (task.conn.zscore(&turns, "a").await.unwrap(), task.conn.exists(wake).await.unwrap())
-}
-
 #[tokio::test]
-async fn a_key_that_waited_for_its_limit_is_looked_at_again() {
-    assert_eq!(turn_after_a_change(6e15 + 3.0, "no laneStarts").await, (5.0, true));
-    assert_eq!(turn_after_a_change(3.0, "no laneStarts").await, (3.0, false));
-    // A rest that a handler asked for stays. One because of the rate does not.
-    let rests = 4e15 + 9e12;
-    assert_eq!(turn_after_a_change(rests, "meta perKey=0 3 1000000").await, (rests, false));
-    for used_up in [
-        "meta perKey=0 2 1000000; laneStarts a=8000000000000000 2",
-        "laneOwn a=0 2 1000000 1 0 b; laneStarts a=8000000000000000 2",
-    ] {
-        assert_eq!(turn_after_a_change(rests, used_up).await, (5.0, true), "{used_up}");
+async fn a_key_that_was_full_or_rested_is_looked_at_again() {
+    for (score, turn, is_woken) in [(6e15 + 3.0, 5.0, true), (4e15 + 9e12, 5.0, true), (3.0, 3.0, false)] {
+        let mut task = Task::with("meta turn=5").await;
+        let (turns, wake) = (task.key("turns"), task.key("wake"));
+        let () = task.conn.zadd(&turns, "a", score).await.unwrap();
+        task.ok("lane_put", "a weight 2 ada").await;
+        let found: (f64, bool) = (task.conn.zscore(&turns, "a").await.unwrap(), task.conn.exists(wake).await.unwrap());
+        assert_eq!(found, (turn, is_woken), "{score}");
     }
 }

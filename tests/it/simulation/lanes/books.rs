@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::simulation::lanes::nouns::{Answer, Hold, Job, Outcome, PerKey, Settle, State, Told};
+use crate::simulation::lanes::nouns::{Answer, Hold, Job, Outcome, Own, PerKey, Settle, State, Told};
 
 #[derive(Clone, Debug)]
 pub struct Books {
     pub jobs: BTreeMap<String, Job>,
     pub per_key: PerKey,
+    /// The keys with settings of their own.
+    pub own: BTreeMap<String, Own>,
     /// How many jobs may run; 0: any number.
     pub max_running: usize,
     pub is_paused: bool,
@@ -38,6 +40,7 @@ impl Books {
         Books {
             jobs: BTreeMap::new(),
             per_key,
+            own: BTreeMap::new(),
             max_running,
             is_paused: false,
             is_keyed: false,
@@ -89,8 +92,32 @@ impl Books {
         self.held().filter(|(_, job, hold)| job.key == key && hold.has_slot).count()
     }
 
+    /// The limits of the key.
+    pub fn limits_of(&self, key: &str) -> PerKey {
+        self.own.get(key).and_then(|own| own.limits).unwrap_or(self.per_key)
+    }
+
+    pub fn is_key_paused(&self, key: &str) -> bool {
+        self.own.get(key).is_some_and(|own| own.is_paused)
+    }
+
     pub fn has_free_slot(&self, key: &str) -> bool {
-        key.is_empty() || self.per_key.most == 0 || self.slots_of(key) < self.per_key.most
+        let most = self.limits_of(key).most;
+        key.is_empty() || most == 0 || self.slots_of(key) < most
+    }
+
+    /// A person changed the settings of a key, which ends its rest.
+    pub fn put(&mut self, key: &str, own: Own) {
+        self.rests.remove(key);
+        self.own.insert(key.to_owned(), own);
+        self.forget_starts();
+    }
+
+    /// Redis counts no starts of keys without a rate.
+    fn forget_starts(&mut self) {
+        let mut starts = std::mem::take(&mut self.starts);
+        starts.retain(|key, _| self.limits_of(key).rate > 0);
+        self.starts = starts;
     }
 
     /// Whether `max_running` jobs run.
@@ -124,11 +151,8 @@ impl Books {
 
     /// A worker declared other options.
     pub fn declare(&mut self, per_key: PerKey, max_running: usize) {
-        // Redis counts no starts while there is no rate.
-        if per_key.rate == 0 {
-            self.starts.clear();
-        }
         (self.per_key, self.max_running, self.is_declared) = (per_key, max_running, true);
+        self.forget_starts();
     }
 
     /// Redis lost `turns`: no key rests.
@@ -219,19 +243,23 @@ impl Books {
         assert!(!self.is_paused, "{id} was claimed from a paused task");
         assert!(!self.is_full(), "{id} is one job more than the {} that may run", self.max_running);
         let key = self.jobs[id].key.clone();
-        assert!(self.has_free_slot(&key), "{id} is one job more than the {} of {key}", self.per_key.most);
+        assert!(!self.is_key_paused(&key), "{id} was claimed, and {key} is paused");
+        let PerKey { most, rate, window_us } = self.limits_of(&key);
+        assert!(self.has_free_slot(&key), "{id} is one job more than the {most} of {key}");
         for rests in ["", &key] {
             let until = self.rests.get(rests).copied().unwrap_or(0);
             assert!(now_us / 1_000 >= until, "{id} was claimed, and {rests:?} rests until {until}");
         }
-        let PerKey { rate, window_us, .. } = self.per_key;
         if rate > 0 && !key.is_empty() {
+            let cost = self.jobs[id].cost.min(rate);
             let starts = self.starts.entry(key.clone()).or_default();
-            starts.push(now_us);
+            starts.extend(std::iter::repeat_n(now_us, cost));
             let within = starts.iter().filter(|at| **at + window_us > now_us).count();
             assert!(within <= rate, "{id} is start {within} of {key} within {window_us} us, and {rate} are allowed");
         }
-        let has_slot = self.per_key.is_set() && !key.is_empty();
+        // Settings of a key without limits are limits that allow everything.
+        let has_own = self.own.get(&key).is_some_and(|own| own.limits.is_some());
+        let has_slot = (has_own || self.per_key.is_set()) && !key.is_empty();
         self.set(id, State::Held(Hold { worker: worker.to_owned(), fence, has_slot, is_cancelled: false }));
     }
 }

@@ -178,7 +178,7 @@ impl Seen {
             let score = *score.unwrap_or_else(|| panic!("{key:?} has entries and no turn"));
             let is_full = score >= FULL;
             assert!(
-                !is_full || self.looks_at_full_keys() || !books.has_free_slot(key),
+                !is_full || self.looks_at_full_keys() || !books.has_free_slot(key) || books.is_key_paused(key),
                 "{key:?} is full, and has a free slot"
             );
             let rests_for = if is_full { 0.0 } else { score - RESTING - self.now_ms };
@@ -201,7 +201,8 @@ impl Seen {
         let may_run = |id: &&String| {
             let job = &books.jobs[*id];
             let is_ready = self.turns.get(&job.key).is_none_or(|score| *score < RESTING);
-            job.state == State::Waiting && (!books.is_keyed || is_ready && books.has_free_slot(&job.key))
+            let may_start = is_ready && books.has_free_slot(&job.key) && !books.is_key_paused(&job.key);
+            job.state == State::Waiting && (!books.is_keyed || may_start)
         };
         let id = self.listed.iter().chain(self.lanes.iter().map(|entry| &entry.id)).find(may_run);
         assert!(id.is_none() || self.is_marked, "{id:?} may be claimed, and no worker is woken");

@@ -94,7 +94,8 @@ impl History {
     fn act(&mut self) {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..200) {
-            0..40 => self.dispatch(),
+            0..36 => self.dispatch(),
+            36..40 => self.put_lane(),
             40..50 => self.dispatch_unique(),
             50..128 => self.settle(at, false),
             128..138 => self.beat(at),

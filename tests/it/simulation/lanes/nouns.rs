@@ -24,6 +24,13 @@ impl PerKey {
     }
 }
 
+/// The settings of one key that were written at run time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own {
+    pub limits: Option<PerKey>,
+    pub is_paused: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Waiting,
@@ -60,6 +67,8 @@ pub struct Place {
 pub struct Job {
     pub key: String,
     pub unique: Option<String>,
+    /// As how many starts a run counts.
+    pub cost: usize,
     pub state: State,
     pub place: Place,
 }

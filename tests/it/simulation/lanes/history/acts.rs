@@ -2,7 +2,7 @@
 
 use super::{History, text};
 use crate::simulation::FAR;
-use crate::simulation::lanes::nouns::{Hold, Job, Place, State};
+use crate::simulation::lanes::nouns::{Hold, Job, Own, PerKey, Place, State};
 
 /// When the first job of a history was dispatched by the clock of its producer, ms: long ago.
 const FIRST_MS: u64 = 1_700_000_000_000;
@@ -38,6 +38,7 @@ impl History {
         }
         let (rank, dispatched) = ([1, 2, 2, 2, 3][self.rng.usize(..5)], FIRST_MS + self.ids as u64);
         let is_delayed = self.rng.u32(..8) == 0;
+        let cost = if self.rng.u32(..6) == 0 { self.rng.usize(2..5) } else { 1 };
         let mut triples = Vec::new();
         let mut set = |column: &str, value: String| triples.push([column.to_owned(), value]);
         if !is_used_again && self.rng.u32(..4) == 0 {
@@ -55,9 +56,13 @@ impl History {
         if is_delayed {
             set("delay", FAR.to_string());
         }
+        if cost > 1 {
+            let delay = if is_delayed { format!(r#""delay_ms":{FAR},"#) } else { String::new() };
+            set("options", format!(r#"{{{delay}"cost":{cost}}}"#));
+        }
         let state = if is_delayed { State::Delayed { is_due: false } } else { State::Waiting };
         let place = Place { key: key.clone(), rank, exact: 1000 * dispatched, before: 0 };
-        New { id, job: Job { key, unique: None, state, place }, triples }
+        New { id, job: Job { key, unique: None, cost, state, place }, triples }
     }
 
     /// Adds a job that was dispatched before now.
@@ -107,6 +112,10 @@ impl History {
         args.extend(new.triples.iter().flat_map(|[column, value]| [column.clone(), "1".to_owned(), value.clone()]));
         let reply: Vec<String> = self.task.call("dispatch_unique", &args);
         self.note(format!("dispatch_unique {}: {reply:?}", args[2..].join(" ")));
+        if reply[1] == "replaced" && reply[2] != new.id {
+            // It waits, and has the options of this call now.
+            self.books.jobs.get_mut(&reply[2]).unwrap().cost = new.job.cost;
+        }
         if !["new", "replaced"].contains(&reply[1].as_str()) || reply[2] != new.id {
             return;
         }
@@ -205,6 +214,38 @@ impl History {
         self.books.is_paused = is_paused;
     }
 
+    /// A person changes the settings of a key, which may have no jobs.
+    pub(super) fn put_lane(&mut self) {
+        let key = format!("k{}", self.rng.usize(..self.keys));
+        let before = self.books.own.get(&key).copied().unwrap_or_default();
+        let limits = super::some_limits(&mut self.rng);
+        let (what, value, own) = match self.rng.u32(..8) {
+            0..3 => ("limits", stored(limits), Own { limits: Some(limits), ..before }),
+            3 => ("limits", "- - -".to_owned(), Own { limits: None, ..before }),
+            4 => ("weight", self.rng.u32(1..5).to_string(), before),
+            5 => ("pause", String::new(), Own { is_paused: true, ..before }),
+            6 => ("resume", String::new(), Own { is_paused: false, ..before }),
+            _ => ("reset", String::new(), Own::default()),
+        };
+        self.put(&key, (what, value), own);
+    }
+
+    /// The keys have no settings any more.
+    pub(super) fn reset_lanes(&mut self) {
+        for key in self.books.own.keys().cloned().collect::<Vec<_>>() {
+            self.put(&key, ("reset", String::new()), Own::default());
+        }
+    }
+
+    fn put(&mut self, key: &str, (what, value): (&str, String), own: Own) {
+        self.note(format!("lane_put {key} {what} {value}"));
+        let args = [key.to_owned(), what.to_owned(), value, "ada".to_owned()];
+        let reply: Vec<redis::Value> = self.task.call("lane_put", &args);
+        let was_paused: u8 = redis::from_redis_value_ref(&reply[1]).unwrap();
+        assert_eq!(was_paused == 1, self.books.is_key_paused(key), "the pause of {key}");
+        self.books.put(key, own);
+    }
+
     /// A keeper mends the keys about lanes.
     pub(super) fn trim(&mut self) {
         for place in ["laneOf", "laneStarts", "laneHeld", "lanes"] {
@@ -230,4 +271,10 @@ impl History {
         let () = redis::cmd("DEL").arg(key).query(self.task.connection()).unwrap();
         if name == "laneHeld" { self.books.lose_slots() } else { self.books.lose_turns() }
     }
+}
+
+/// Limits of one key, as they are stored.
+fn stored(limits: PerKey) -> String {
+    let window_us = if limits.rate > 0 { limits.window_us } else { 0 };
+    format!("{} {} {window_us}", limits.most, limits.rate)
 }

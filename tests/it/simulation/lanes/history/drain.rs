@@ -12,6 +12,7 @@ impl History {
     pub(super) fn drain(&mut self) {
         self.note("nothing fails any more".to_owned());
         self.pause(false);
+        self.reset_lanes();
         if self.books.is_broken {
             self.trim();
         }
