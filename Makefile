@@ -25,7 +25,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the web page meanwhile, --cluster kills a primary too, --workflow runs graphs, --schedules recurring jobs)
+demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board serves the web page meanwhile, --cluster kills a primary too, --workflow runs graphs, --schedules recurring jobs, --limits those of many customers)
 	@scripts/ensure redis-url
 	cargo run -p heartline-cli -- demo $(if $(REDIS_URL),$(if $(findstring --cluster,$(ARGS)),,--redis "$(REDIS_URL)")) $(ARGS)
 

@@ -225,8 +225,8 @@ pub(crate) enum Command {
     /// Unless --redis names a server, the demo starts redis-server or valkey-server from the PATH, or from HEARTLINE_REDIS_SERVER. Three
     /// workers count the words of files. The last line is the account as JSON. The exit status is 1 if a job was lost.
     ///
-    /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow or
-    /// --schedules with --cluster or --board.
+    /// Its keys stay on a server of --redis, under the prefix that is printed. --cluster cannot be combined with --redis, nor --workflow,
+    /// --schedules or --limits with --cluster or --board.
     #[cfg(unix)]
     #[command(after_help = examples!("demo", "demo --board", "demo --cluster --json"))]
     Demo(Demo),
@@ -240,6 +240,9 @@ pub(crate) enum Command {
         /// Process the recurring jobs, as this version of the program
         #[arg(long, value_name = "VERSION")]
         schedules: Option<u32>,
+        /// Process the jobs of customers
+        #[arg(long)]
+        limits: bool,
     },
     /// Show tasks and workers full screen, updated every second; q quits
     #[command(after_help = examples!("top"))]
@@ -332,6 +335,9 @@ pub(crate) struct Demo {
     /// Run 50 schedules each second, and deploy workers with other schedules
     #[arg(long, conflicts_with_all = ["cluster", "board", "workflow"])]
     pub(crate) schedules: bool,
+    /// Run the jobs of 100 customers, two at a time for each
+    #[arg(long, conflicts_with_all = ["cluster", "board", "workflow", "schedules"])]
+    pub(crate) limits: bool,
 }
 
 /// The options of `board`.

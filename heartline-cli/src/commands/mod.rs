@@ -45,7 +45,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         #[cfg(unix)]
         Command::Demo(asked) => return demo::run(asked, &args.global).await,
         #[cfg(unix)]
-        Command::DemoWorker { workflow, schedules } => return demo::work(&args.global, workflow, schedules).await,
+        Command::DemoWorker { workflow, schedules, limits } => {
+            return demo::work(&args.global, workflow, schedules, limits).await;
+        }
         _ => {}
     }
     let lasts = lasts(&args.command);

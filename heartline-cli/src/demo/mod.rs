@@ -2,12 +2,13 @@
 //!
 //! Three worker processes count the words of a few thousand files. Meanwhile the demo kills them, freezes one, runs a job that takes its
 //! process down, and cancels a job whose worker dies. At the end it compares what the jobs counted with a direct count. With `--workflow`
-//! it runs graphs of jobs instead, with `--schedules` recurring jobs.
+//! it runs graphs of jobs instead, with `--schedules` recurring jobs, with `--limits` jobs of many customers.
 
 mod account;
 mod crew;
 mod files;
 mod index;
+mod limits;
 mod schedules;
 mod servers;
 mod tick_account;
@@ -47,7 +48,7 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     if demo.cluster && global.redis.is_some() {
         return Err(Failure::wrong("--cluster starts servers of its own; it cannot be combined with --redis"));
     }
-    let paths = if demo.schedules {
+    let paths = if demo.schedules || demo.limits {
         Vec::new()
     } else {
         let (directory, paths) = files::find(demo.directory, demo.files)?;
@@ -66,6 +67,9 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     }
     if demo.schedules {
         return until_signal(schedules::run(&target, out)).await;
+    }
+    if demo.limits {
+        return until_signal(limits::run(&target, out)).await;
     }
     let app = target.app().event_capacity(100_000).build().await?;
     let crew = Arc::new(Crew::start(WORKERS, &target, &[])?);
@@ -110,7 +114,12 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Failure> {
 }
 
 /// Runs a worker of the demo until its standard input ends. The demo holds the other end.
-pub(crate) async fn work(global: &Global, is_workflow: bool, version: Option<u32>) -> Result<(), Failure> {
+pub(crate) async fn work(
+    global: &Global,
+    is_workflow: bool,
+    version: Option<u32>,
+    has_limits: bool,
+) -> Result<(), Failure> {
     // A frozen worker does not notice the end of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
@@ -121,6 +130,8 @@ pub(crate) async fn work(global: &Global, is_workflow: bool, version: Option<u32
         workflows::declare(&app, &target.prefix)?;
     } else if let Some(version) = version {
         schedules::declare(&app, version)?;
+    } else if has_limits {
+        limits::declare(&app)?;
     } else {
         index::Tasks::of(&app)?;
     }
