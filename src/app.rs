@@ -29,10 +29,12 @@ use crate::options::task::TaskOptions;
 use crate::options::validate;
 use crate::runtime::context::Context;
 use crate::runtime::handler::Handler;
+use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer, layered};
 use crate::runtime::state::{Data, Need};
 use crate::runtime::task::Definition;
 use crate::stall::action::StalledEvent;
 use crate::task::definition::{TaskDef, TaskHandler};
+use crate::task::dispatch::{Dispatch, NoTask};
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
 use crate::timings::Timings;
@@ -68,6 +70,7 @@ struct Shared {
     events: Arc<EventHub>,
     data: Arc<Data>,
     errors: Vec<ErrorMap>,
+    layers: Vec<Layer>,
     tasks: Mutex<AppTasks>,
     /// Advances the workflows that this App starts.
     progress: Arc<WorkflowProgress>,
@@ -78,6 +81,8 @@ struct AppTasks {
     declared: HashMap<Arc<str>, DeclaredTask>,
     /// Tasks without a handler, while a reference to them is in use. Unused entries are removed when others are added.
     named: HashMap<Arc<str>, Weak<TaskShared>>,
+    /// Tasks of constants that dispatch themselves. A program has few constants, so these stay in use.
+    defined: HashMap<&'static str, Arc<TaskShared>>,
     tidy_at: usize,
 }
 
@@ -119,6 +124,7 @@ pub struct AppBuilder {
     timings: Timings,
     data: Data,
     errors: Vec<ErrorMap>,
+    layers: Vec<Layer>,
 }
 
 impl AppBuilder {
@@ -232,6 +238,32 @@ impl AppBuilder {
         self
     }
 
+    /// Code around each run of a handler: tracing, timing, the context of a tenant. It runs in the same task as the handler, so values of
+    /// [`tokio::task_local!`] reach the handler. The layer that is added first is the outermost.
+    ///
+    /// ```
+    /// # use heartline::{App, Context, Next};
+    /// # use std::time::Instant;
+    /// let app = App::builder().layer(|ctx: Context, next: Next| async move {
+    ///     let (task, begun) = (ctx.task().to_owned(), Instant::now());
+    ///     let ended = next.run(ctx).await;
+    ///     println!("{task}: {} after {:?}", if ended.is_ok() { "ok" } else { "failed" }, begun.elapsed());
+    ///     ended
+    /// });
+    /// ```
+    ///
+    /// A layer that does not call [`Next::run`] can fail the run with a [`JobError`]. A timeout and a cancellation end the layer together
+    /// with the handler, and a panic of the handler passes through it. Hooks have no layers. To see each run without being part of it, use
+    /// an [`Observer`](crate::Observer).
+    pub fn layer<F, Fut>(mut self, layer: F) -> Self
+    where
+        F: Fn(Context, Next) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<RunValue, RunFailure>> + Send + 'static,
+    {
+        self.layers.push(folded_layer(layer));
+        self
+    }
+
     /// Shortens internal times in tests.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
@@ -286,9 +318,9 @@ impl AppBuilder {
             store.ready_in_time().await?;
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
-        let (defaults, data, errors) = (self.defaults, Arc::new(self.data), self.errors);
+        let (defaults, data, errors, layers) = (self.defaults, Arc::new(self.data), self.errors, self.layers);
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&store)));
-        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default(), progress })))
+        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, layers, tasks: Mutex::default(), progress })))
     }
 }
 
@@ -320,6 +352,7 @@ impl App {
             timings: Timings::default(),
             data: Data::default(),
             errors: Vec::new(),
+            layers: Vec::new(),
         }
     }
 
@@ -387,6 +420,9 @@ impl App {
                 "give one of the two tasks another name",
             ))));
         }
+        if let Some(threads) = &task.threads {
+            threads.limit(options.concurrency);
+        }
         let shared = self.share(&task.name, options);
         if let Some(hook) = task.hook {
             let _ = shared.hook.set(Some(hook));
@@ -395,7 +431,7 @@ impl App {
         errors.extend(self.0.errors.iter().cloned());
         let declared = DeclaredTask {
             shared: Arc::clone(&shared),
-            handler: task.handler,
+            handler: layered(task.handler, &self.0.layers),
             errors: errors.into(),
             needs: task.needs.into(),
         };
@@ -427,6 +463,13 @@ impl App {
     pub fn task_ref_for<I, O>(&self, task: &TaskDef<I, O>) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(task.name(), task.own_options())?;
         self.named(task.name(), task.own_options(), |known| known.options == options)
+    }
+
+    /// The task of a constant, which this App then keeps.
+    fn defined<I, O>(&self, task: &TaskDef<I, O>) -> Result<Arc<TaskShared>, NoTask> {
+        let found: TaskRef<I, O> = self.task_ref_for(task).map_err(|e| NoTask { name: task.name(), error: Some(e) })?;
+        self.0.tasks.lock().defined.insert(task.name(), Arc::clone(&found.shared));
+        Ok(found.shared)
     }
 
     /// The existing reference to the task if it fits, else a new one with these options.
@@ -528,6 +571,26 @@ impl App {
     /// [`TaskRef`] or handle. Each transition has one event. Later tasks are included from when they are added.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
+    }
+}
+
+impl<I: Serialize, O> TaskDef<I, O> {
+    /// A job of this task, dispatched by an App when the value is awaited; before that, its settings can be changed. No handler and no
+    /// [`TaskRef`] is needed.
+    ///
+    /// ```no_run
+    /// # use heartline::{App, TaskDef};
+    /// # const RESIZE: TaskDef<String, u64> = TaskDef::new("resize");
+    /// # async fn run(app: App) -> heartline::Result<()> {
+    /// let job = RESIZE.dispatch(&app, "cat.png".to_owned()).await?;
+    /// println!("{} bytes", job.result().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If the name or the options of the constant are not valid, the await returns [`Error::Config`].
+    pub fn dispatch(&self, app: &App, input: I) -> Dispatch<I, O> {
+        Dispatch::new(app.defined(self), serde_json::to_vec(&input))
     }
 }
 

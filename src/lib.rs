@@ -17,7 +17,9 @@
 //! # Example
 //!
 //! ```no_run
-//! use heartline::{App, Context, JobError, StopReason, TaskOptions};
+//! use heartline::{App, Context, JobError, StopReason, TaskDef};
+//!
+//! const GREET: TaskDef<String, String> = TaskDef::new("greet");
 //!
 //! async fn greet(_ctx: Context, name: String) -> Result<String, JobError> {
 //!     Ok(format!("hello, {name}"))
@@ -26,8 +28,8 @@
 //! #[tokio::main]
 //! async fn main() -> heartline::Result<StopReason> {
 //!     let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
-//!     let greetings = app.task("greet", TaskOptions::new(), greet)?;
-//!     greetings.dispatch("world".to_owned()).await?;
+//!     app.register(GREET.handler(greet))?;
+//!     GREET.dispatch(&app, "world".to_owned()).await?;
 //!     // Works until Ctrl-C or SIGTERM.
 //!     app.worker().run_until_signal().await
 //! }
@@ -36,13 +38,14 @@
 //! # Tasks and handlers
 //!
 //! A **task** is a name, options and an async handler. A handler takes a [`Context`] and one input that serde can deserialize. It returns a
-//! value that serde can serialize, or an error. [`App::task`] declares a task. A [`TaskDef`] is a task as a constant that producers and
-//! workers share. [`TaskOptions`] sets concurrency, retries, timeouts, heartbeats and retention; all wrong options are reported together.
+//! value that serde can serialize, or an error. A [`TaskDef`] is a task as a constant that producers and workers share; a worker adds the
+//! handler with [`App::register`]. In a small program, [`App::task`] declares a task with its handler in one call. [`TaskOptions`] sets
+//! concurrency, retries, timeouts, heartbeats and retention; all wrong options are reported together.
 //!
 //! # Dispatching
 //!
-//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one job, [`TaskRef::dispatch_many`] writes many. A
-//! [`Dispatch`] can set options for its own job, and a [`JobHandle`] waits for its result.
+//! A **job** is one dispatched unit of a task. [`TaskDef::dispatch`] writes one job. A [`Dispatch`] can set options for its own job, and a
+//! [`JobHandle`] waits for its result. A [`TaskRef`], from [`App::task_ref_for`], also dispatches many jobs at once and finds jobs again.
 //!
 //! # Workers
 //!
@@ -87,6 +90,7 @@
 //! | waiting for a result, cancelling | [`JobHandle`] |
 //! | inside a handler | [`Context`], [`Interrupted`], [`JobError`] |
 //! | a pool, a client or settings for handlers | [`AppBuilder::state`], [`Context::state`] |
+//! | code around each run: tracing, tenants | [`AppBuilder::layer`] |
 //! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
 //! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
@@ -215,6 +219,7 @@ pub use options::task::TaskOptions;
 pub use options::unique::{Placed, Unique, UniqueMode};
 pub use runtime::context::Context;
 pub use runtime::death_proof::DeathProof;
+pub use runtime::layer::{Next, RunFailure, RunValue};
 pub use runtime::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
 pub use runtime::stats::{TaskStats, WorkerStats};
 pub use runtime::upstream::{NodeName, Upstream};

@@ -67,7 +67,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             Some(Runtime::Blocked(time)) => {
                 let (worker_id, blocked_ms) = (keeper.worker.id.clone(), time.as_millis() as u64);
                 keeper.log.line(move || {
-                    let advice = "a handler blocks the runtime; use spawn_blocking for work that does not yield";
+                    let advice = "a handler blocks the runtime; use TaskDef::blocking, or spawn_blocking for work that does not yield";
                     tracing::warn!(%worker_id, blocked_ms, "{advice}");
                 });
             }

@@ -16,6 +16,7 @@ use crate::options::task::TaskOptions;
 use crate::runtime::context::Context;
 use crate::runtime::handler::{Handler, Hook, RunError, shape_fault};
 use crate::runtime::state::Need;
+use crate::runtime::threads::Threads;
 
 /// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its options.
 ///
@@ -36,8 +37,7 @@ use crate::runtime::state::Need;
 /// // In the worker.
 /// app.register(RESIZE.handler(resize))?;
 /// // In the producer.
-/// let resizes = app.task_ref_for(&RESIZE)?;
-/// resizes.dispatch("cat.png".to_owned()).await?;
+/// RESIZE.dispatch(&app, "cat.png".to_owned()).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -82,6 +82,42 @@ impl<I, O> TaskDef<I, O> {
     {
         TaskHandler::new(self.name.into(), self.options.clone(), handler)
     }
+
+    /// The task with a handler that blocks: a plain function, for image work, a database driver without async, or a program that is waited
+    /// for. It runs on a blocking thread of the runtime, at most `concurrency` at a time in a worker.
+    ///
+    /// ```
+    /// # use heartline::{Context, Interrupted, TaskDef};
+    /// const THUMBNAIL: TaskDef<String, u64> = TaskDef::new("thumbnail");
+    /// let handler = THUMBNAIL.blocking(|ctx: Context, path: String| {
+    ///     for row in 0..1_000 {
+    ///         // Says when to stop.
+    ///         ctx.heartbeat()?;
+    ///         # let _ = (row, &path);
+    ///     }
+    ///     Ok::<u64, Interrupted>(4_711)
+    /// });
+    /// ```
+    ///
+    /// A thread cannot be ended from outside. After a timeout, and when a grace is over, the outcome of the run is decided, and the
+    /// function continues until it returns: [`Context::heartbeat`] then returns [`Interrupted::Ended`](crate::Interrupted::Ended). Until it
+    /// has returned it counts, so a new run may wait for it, and its timeout includes that. Values of [`tokio::task_local!`] do not reach
+    /// the function.
+    pub fn blocking<E, F>(&self, handler: F) -> TaskHandler<I, O>
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: Into<JobError> + Send + 'static,
+        F: Fn(Context, I) -> Result<O, E> + Send + Sync + 'static,
+    {
+        let (handler, threads) = (Arc::new(handler), Threads::default());
+        let of_runs = threads.clone();
+        let run = move |ctx: Context, input: I| {
+            let handler = Arc::clone(&handler);
+            of_runs.clone().run(move || handler(ctx, input))
+        };
+        TaskHandler { threads: Some(threads), ..self.handler(run) }
+    }
 }
 
 impl<I, O> Clone for TaskDef<I, O> {
@@ -121,6 +157,8 @@ pub struct TaskHandler<I, O> {
     pub(crate) hook: Option<Hook>,
     pub(crate) errors: Vec<ErrorMap>,
     pub(crate) needs: Vec<Need>,
+    /// The threads of a blocking handler.
+    pub(crate) threads: Option<Threads>,
     types: PhantomData<fn(I) -> O>,
 }
 
@@ -164,6 +202,7 @@ impl<I, O> TaskHandler<I, O> {
             hook: None,
             errors: Vec::new(),
             needs: Vec::new(),
+            threads: None,
             types: PhantomData,
         }
     }

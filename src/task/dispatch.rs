@@ -55,7 +55,7 @@ use crate::unix_time::ms_of;
 /// If the future is dropped, the job may have been dispatched or not; with your own id it is safe to repeat.
 #[must_use = "a job is dispatched when this is awaited"]
 pub struct Dispatch<I, O> {
-    task: Arc<TaskShared>,
+    task: Result<Arc<TaskShared>, NoTask>,
     /// `None` once the dispatch is under way.
     payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
@@ -69,10 +69,21 @@ pub struct Dispatch<I, O> {
     types: PhantomData<fn(I) -> O>,
 }
 
+/// A task that cannot be used: its name or its options are not valid.
+#[derive(Debug)]
+pub(crate) struct NoTask {
+    pub(crate) name: &'static str,
+    /// Taken by the first poll.
+    pub(crate) error: Option<Error>,
+}
+
 type Written<O> = Pin<Box<dyn Future<Output = Result<JobHandle<O>, Error>> + Send>>;
 
 impl<I, O> Dispatch<I, O> {
-    pub(crate) fn new(task: Arc<TaskShared>, payload: Result<Vec<u8>, serde_json::Error>) -> Dispatch<I, O> {
+    pub(crate) fn new(
+        task: Result<Arc<TaskShared>, NoTask>,
+        payload: Result<Vec<u8>, serde_json::Error>,
+    ) -> Dispatch<I, O> {
         Dispatch {
             task,
             payload: Some(payload),
@@ -91,7 +102,10 @@ impl<I, O> Dispatch<I, O> {
     /// The name of the task.
     #[must_use]
     pub fn task(&self) -> &str {
-        &self.task.name
+        match &self.task {
+            Ok(task) => &task.name,
+            Err(none) => none.name,
+        }
     }
 
     /// The job runs after this delay at the earliest, by the clock of the Redis server. At most 10 years. 0 means no delay.
@@ -211,8 +225,8 @@ impl<I, O> Dispatch<I, O> {
     }
 
     /// Checks everything that can be checked without Redis.
-    fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
-        let payload = checked_payload(&self.task, payload)?;
+    fn take_job(&mut self, task: &TaskShared, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
+        let payload = checked_payload(task, payload)?;
         let (mut overrides, unique) = (std::mem::take(&mut self.overrides), self.unique.take());
         let mut faults = Faults::default();
         if let Some(unique) = &unique {
@@ -232,11 +246,11 @@ impl<I, O> Dispatch<I, O> {
         }
         faults.finish()?;
         let has_own_id = id.is_some();
-        let job = new_job(&self.task, id, payload);
+        let job = new_job(task, id, payload);
         let call = || if has_own_id { JobId::generate() } else { job.id.clone() };
         Ok(NewJob {
             unique: unique.map(|unique| unique.to_send(&job.payload, call())),
-            priority: self.priority.or(own_priority(&self.task)),
+            priority: self.priority.or(own_priority(task)),
             overrides,
             expires_after: self.expires_after,
             key,
@@ -252,7 +266,11 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
     /// If it is polled again after it has returned its value.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(payload) = self.payload.take() {
-            let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
+            let task = match &mut self.task {
+                Ok(task) => Arc::clone(task),
+                Err(none) => return Poll::Ready(Err(none.error.take().unwrap_or(Error::Closed))),
+            };
+            let job = self.take_job(&task, payload);
             let durability = self.durability.unwrap_or(task.options.durability);
             self.under_way = Some(Box::pin(async move {
                 let (id, placed) = task.dispatcher.dispatch(job?, durability).await?;
@@ -271,7 +289,7 @@ impl<I, O> fmt::Debug for Dispatch<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The payload is left out, since it may contain anything.
         f.debug_struct("Dispatch")
-            .field("task", &self.task.name)
+            .field("task", &self.task())
             .field("id", &self.id)
             .field("delay", &self.overrides.delay)
             .field("priority", &self.priority)

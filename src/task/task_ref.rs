@@ -164,7 +164,7 @@ impl<I, O> TaskRef<I, O> {
 impl<I: Serialize, O> TaskRef<I, O> {
     /// A job with this input. It is dispatched when the value is awaited; before that, its settings can be changed.
     pub fn dispatch(&self, input: I) -> Dispatch<I, O> {
-        Dispatch::new(self.shared.clone(), serde_json::to_vec(&input))
+        Dispatch::new(Ok(self.shared.clone()), serde_json::to_vec(&input))
     }
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.

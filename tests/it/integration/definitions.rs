@@ -1,10 +1,13 @@
 //! Definitions of tasks in one place, and what handlers may return and share.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use heartline::{App, Context, Error, Event, JobError, RetryPolicy, TaskDef, TaskOptions, TaskRef, codes};
+use heartline::{
+    App, Context, Error, Event, Interrupted, JobError, Next, RetryPolicy, TaskDef, TaskOptions, TaskRef, codes,
+};
 
-use crate::integration::fixtures::shared;
+use crate::integration::fixtures::{alone, shared};
 use crate::support::PATIENCE;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
@@ -38,6 +41,25 @@ async fn a_task_defined_once_has_its_types_and_options_everywhere() {
     // A task that was declared earlier without the options keeps those of its declaration.
     let named: TaskRef<u32, u64> = test.app().await.task_ref(TASK).unwrap();
     assert_eq!(named.dispatch(100).await.unwrap().result().await.unwrap(), 200);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_definition_dispatches_its_jobs_itself() {
+    let test = TestTask::new();
+    let (app, other) = (test.app().await, test.app().await);
+    app.register(DOUBLE.handler(double)).unwrap();
+    let worker = TestWorker::start(app.worker());
+    for producer in [&app, &other, &other] {
+        let job = DOUBLE.dispatch(producer, 21).header("k", "v").await.unwrap();
+        assert_eq!(job.result().await.unwrap(), 42);
+    }
+    assert!(matches!(DOUBLE.dispatch(&other, 100).await.unwrap_err(), Error::TooLarge { .. }), "its options count");
+    const WRONG: TaskDef<u32, u64> = TaskDef::new("no name").options(TaskOptions::new().concurrency(0));
+    let wrong = WRONG.dispatch(&app, 1).id("a");
+    assert_eq!(wrong.task(), "no name");
+    let Error::Config(faults) = wrong.await.unwrap_err() else { panic!() };
+    assert_eq!(faults.len(), 2);
     worker.stop().await;
 }
 
@@ -260,4 +282,103 @@ async fn a_dispatch_is_a_future_like_any_other() {
     assert!(joined.iter().all(Result::is_ok));
     assert_eq!(jobs.counts().await.unwrap().waiting, 6);
     assert_eq!(jobs.handle("spawned").unwrap().existed(), None);
+}
+
+tokio::task_local! {
+    static TENANT: String;
+}
+
+#[tokio::test]
+async fn layers_run_around_each_handler_in_their_order() {
+    let (redis, test) = alone();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let says = |name: &'static str| {
+        let said = Arc::clone(&said);
+        move |ctx: Context, next: Next| {
+            let said = Arc::clone(&said);
+            async move {
+                said.lock().unwrap().push(format!("{name} begins"));
+                let ended = next.run(ctx).await;
+                let code = ended.as_ref().err().and_then(|failure| failure.job_error()).map(|e| e.code().to_owned());
+                said.lock().unwrap().push(format!("{name} ends {}", code.unwrap_or_default()));
+                ended
+            }
+        }
+    };
+    let tenant = async |ctx: Context, next: Next| match ctx.header("tenant").map(str::to_owned) {
+        Some(tenant) => TENANT.scope(tenant, next.run(ctx)).await,
+        None => Err(JobError::new("no tenant").with_code("no_tenant").fatal().into()),
+    };
+    let app = App::builder().redis(redis.url()).prefix(&test.prefix);
+    let app = app.layer(says("outer")).layer(says("inner")).layer(tenant).build().await.unwrap();
+    let handler = |_: Context, fails: bool| async move {
+        if fails { Err(JobError::new("no").with_code("broken")) } else { Ok::<_, JobError>(TENANT.get()) }
+    };
+    let task = app.task(TASK, fast(), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let run = async |fails: bool, tenant: &str| {
+        let job = task.dispatch(fails);
+        let job = if tenant.is_empty() { job } else { job.header("tenant", tenant) };
+        let ended = job.await.unwrap().result().await.map_err(|e| e.to_string());
+        (ended, std::mem::take(&mut *said.lock().unwrap()))
+    };
+    let around = |code: &str| {
+        [
+            "outer begins".to_owned(),
+            "inner begins".to_owned(),
+            format!("inner ends {code}"),
+            format!("outer ends {code}"),
+        ]
+    };
+    assert_eq!(run(false, "acme").await, (Ok("acme".to_owned()), around("").to_vec()));
+    for (tenant, code) in [("acme", "broken"), ("", "no_tenant")] {
+        let (ended, said) = run(true, tenant).await;
+        assert!(ended.unwrap_err().contains(code));
+        assert_eq!(said, around(code));
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_blocking_handler_keeps_no_other_job_waiting_and_learns_that_it_timed_out() {
+    const BLOCKS: TaskDef<u32, u32> = TaskDef::new("blocks");
+    let (_test, app) = shared().await;
+    // While a test blocks, the only thread of its runtime is free.
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let opened = Mutex::new(opened);
+    let threads = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&threads);
+    let handler = move |ctx: Context, n: u32| {
+        let change = |by: i32| {
+            let mut threads = counted.lock().unwrap();
+            threads.0 += by;
+            threads.1 = threads.0.max(threads.1);
+        };
+        assert_ne!(n, 1, "it panics");
+        change(1);
+        if n == 0 {
+            opened.lock().unwrap().recv().unwrap();
+        }
+        let ended = ctx.heartbeat();
+        change(-1);
+        if n == 0 {
+            assert_eq!(ended, Err(Interrupted::Ended))
+        }
+        Ok::<u32, JobError>(n)
+    };
+    app.register(BLOCKS.options(fast().concurrency(1)).blocking(handler)).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let ended = async |n: u32, ms: u64| {
+        let job = BLOCKS.dispatch(&app, n).timeout(Duration::from_millis(ms)).await.unwrap();
+        job.result().await.map_err(|e| e.to_string())
+    };
+    assert_eq!(ended(7, 60_000).await, Ok(7));
+    assert!(ended(1, 60_000).await.unwrap_err().contains("panic"));
+    assert!(ended(0, 100).await.unwrap_err().contains("timeout"));
+    // Its thread counts until it returns.
+    assert!(ended(8, 100).await.unwrap_err().contains("timeout"));
+    gate.send(()).unwrap();
+    assert_eq!(ended(9, 60_000).await, Ok(9));
+    assert_eq!(threads.lock().unwrap().1, 1);
+    worker.stop().await;
 }
