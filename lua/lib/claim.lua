@@ -109,7 +109,12 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   end
   local options = columns and columns[3]
   local payloads, count = payloads_of(payload, heads, largest, how.most, options)
-  if options and limit and limit.steps then count = math.min(count, costs.fit(options, heads, limit)) end
+  if options and limit and limit.steps then
+    local fit = costs.fit(options, heads, limit)
+    -- The job that does not fit is not the next one.
+    if fit > count then limit.needs = nil end
+    count = math.min(count, fit)
+  end
   for which = #lists, 1, -1 do
     local list = lists[which]
     local popped = found.popped[list] or 0

@@ -289,6 +289,8 @@ local function pop_heads(found)
     if lane.steps and taken > 0 then
       redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lane.limit.this_step, starts))
     end
+    -- The job that does not fit is not the next one.
+    if left > 0 then lane.needs = nil end
     local is_empty = lane.entries and left == 0 and not lane.has_more
     local score = lanes.score_after(lane, taken, starts, #lane.ids - left, is_empty, turn, now_ms)
     if not score then

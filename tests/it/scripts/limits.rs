@@ -280,3 +280,22 @@ async fn a_job_counts_as_its_cost_against_the_rate_of_the_task() {
     assert!(task.ok("settle", "4 w 1000 9 0 0").await.contains(" c ["));
     assert_keys!(task, "wait d");
 }
+
+#[tokio::test]
+async fn a_claim_that_is_cut_by_bytes_lets_the_task_start_what_still_fits() {
+    let large = "x".repeat(400_000);
+    for keyed in [false, true] {
+        let mut task = Task::with("meta largest=400000").await;
+        task.write(&format!("meta limits=0 5 {DAY}, perKey=0 5 {DAY}")).await;
+        let key = if keyed { " laneOf 1 k laneOf 2 k laneOf 3 k" } else { "" };
+        let args = format!("1 1 3 a {large} b {large} c {{}}{key}");
+        assert_eq!(task.ok("dispatch", &args).await, "dispatched");
+        task.hset("options", &[("c", r#"{"cost":5}"#)]).await;
+        let script = if keyed { "settle_keyed" } else { "settle" };
+        let said = task.ok(script, "1 w 1000 9 0 0").await;
+        assert!(said.contains(" a [") && !said.contains(" a b ["), "{}", &said[..60]);
+        assert_eq!(task.seen("meta.full=").await, "no meta.full", "b still fits");
+        let said = task.ok(script, "2 w 1000 9 0 0").await;
+        assert!(said.contains(" b ["), "{}", &said[..60]);
+    }
+}
