@@ -1,6 +1,6 @@
 //! Keys keep their limits, and none loses a slot, when another server becomes the primary.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::cluster::six::Six;
 use crate::limits::children::Held;
@@ -9,9 +9,6 @@ use crate::sentinel::trio::Trio;
 use crate::support::sentinel::ask;
 use crate::support::task::TASK;
 use crate::support::{PATIENCE, TestRedis, eventually};
-
-/// When work must continue after a failover.
-const RESUMES: Duration = Duration::from_secs(10);
 
 /// No slot is taken in these tables on the server at this port.
 async fn are_empty(port: u16, tag: &str) {
@@ -23,13 +20,13 @@ async fn are_empty(port: u16, tag: &str) {
 async fn continues_after(replicas: Option<u32>, failover: impl AsyncFnOnce(&mut Trio)) -> usize {
     let mut trio = Trio::start().await;
     let traffic = Traffic::start(trio.url(), None, replicas).await;
-    traffic.continues(PATIENCE).await;
+    traffic.continues().await;
     let before = trio.servers[0].port();
     failover(&mut trio).await;
     trio.another_than(before).await;
     leave(before).await;
     let left = Instant::now();
-    traffic.continues(RESUMES).await;
+    traffic.continues().await;
     traffic.log.changes().await;
     let lost = traffic.accounted().await;
     are_empty(trio.another_than(before).await, &format!("heartline:{{{TASK}}}")).await;
@@ -64,12 +61,12 @@ async fn keys_keep_their_limits_after_a_failover_in_order() {
 async fn keys_of_a_partition_keep_their_limits_when_its_node_dies() {
     let mut six = Six::start().await;
     let traffic = Traffic::start(six.cluster.url(), Some(3), None).await;
-    traffic.continues(PATIENCE).await;
+    traffic.continues().await;
     let (at, before) = six.home_of(TASK).await;
     six.cluster.nodes[at].kill();
     let now = six.another_than(before, TASK).await;
     let promoted = Instant::now();
-    traffic.continues(RESUMES).await;
+    traffic.continues().await;
     traffic.log.changes().await;
     assert!(traffic.accounted().await.iter().all(|acknowledged| *acknowledged < promoted));
     are_empty(now, &format!("heartline:{{{TASK}}}")).await;

@@ -42,21 +42,20 @@ impl Traffic {
     }
 
     /// Waits until each key has started more jobs.
-    pub async fn continues(&self, within: Duration) {
+    pub async fn continues(&self) {
         let starts = async || {
             let runs = self.log.runs().await;
             KEYS.map(|key| runs.iter().filter(|run| run.key == key).count())
         };
-        let (before, begun) = (starts().await, Instant::now());
+        let before = starts().await;
         let all = async || starts().await.iter().zip(&before).all(|(now, before)| *now > before + 10);
         eventually("jobs of each key start", PATIENCE, all).await;
-        assert!(begun.elapsed() < within, "it took {:?}", begun.elapsed());
     }
 
     /// Checks that the job that ran all the time still has the slot of its key: the next one starts once it has ended.
     async fn long_has_its_slot(&self) -> JobHandle<u64> {
         let next = self.task.dispatch(takes(1, "long")).await.unwrap();
-        self.continues(PATIENCE).await;
+        self.continues().await;
         let runs: Vec<Run> = self.log.runs().await.into_iter().filter(|run| run.key == "long").collect();
         assert_eq!(runs, std::slice::from_ref(&self.long));
         self.log.open(self.long.pid, &self.long.id).await;
