@@ -1,16 +1,27 @@
 //! Exports the metrics of a worker to Prometheus, serves health probes, and checks what a scrape reads.
 //!
 //! Run it with `cargo run -p heartline-examples --features metrics --example metrics`. It uses the Redis of `REDIS_URL`, or a private
-//! server. Your service serves the text at `/metrics` with its own HTTP library.
+//! server.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use heartline::{App, Context, JobError, RunMetrics, TaskOptions, WorkerMetrics};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use prometheus_parse::{Scrape, Value};
+
+/// The body of a response, as a scraper or an orchestrator reads it.
+fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the response has no head")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{head}");
+    Ok(body.to_owned())
+}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -27,16 +38,15 @@ async fn main() -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let worker = app.worker().observe(RunMetrics::register(&mut registry));
     WorkerMetrics::register(&mut registry, worker.monitor());
-    let probes = worker.monitor().serve(([127, 0, 0, 1], 0).into())?;
+    // Probes and `/metrics` at one address.
+    let probes = worker.monitor().serve_with_metrics(([127, 0, 0, 1], 0).into(), Arc::new(registry))?;
     let worker = worker.spawn();
     for job in exports.dispatch_many(1..=100).await? {
         // One in ten fails.
         let _ = job.result().await;
     }
 
-    // The response of `/metrics`.
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
+    let text = get(probes.address(), "/metrics")?;
     let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned())))?;
     let value = |name: &str, label: (&str, &str)| {
         let sample = scrape.samples.iter().find(|s| s.metric == name && s.labels.get(label.0) == Some(label.1));
@@ -56,12 +66,9 @@ async fn main() -> anyhow::Result<()> {
     ensure!(value("heartline_settled_total", ("kind", "claimed"))? == 100.0);
 
     // The readiness probe of an orchestrator.
-    let mut stream = TcpStream::connect(probes.address())?;
-    write!(stream, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    println!("/ready: {}", answer.lines().next().unwrap_or_default());
-    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = get(probes.address(), "/ready")?;
+    println!("/ready: {}", answer.trim());
+    ensure!(answer == "ready\n", "{answer}");
 
     println!("the worker stopped: {}", worker.stop().await?);
     Ok(())

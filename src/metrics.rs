@@ -49,7 +49,7 @@ type Labels = Vec<(&'static str, String)>;
 /// let mut registry = Registry::default();
 /// let worker = app.worker().observe(RunMetrics::register(&mut registry));
 /// WorkerMetrics::register(&mut registry, worker.monitor());
-/// // Serve what `prometheus_client::encoding::text::encode` writes of the registry.
+/// // Serve what `prometheus_client::encoding::text::encode` writes of the registry, or use `WorkerMonitor::serve_with_metrics`.
 /// worker.run_until_signal().await
 /// # }
 /// ```

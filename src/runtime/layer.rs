@@ -85,7 +85,7 @@ where
     Arc::new(move |context, next| Box::pin(layer(context, next)))
 }
 
-/// The handler inside of the layers, of which the first is the outermost.
+/// The handler inside of the layers. The first layer is the outermost.
 pub(crate) fn layered(handler: Handler, layers: &[Layer]) -> Handler {
     layers.iter().rev().cloned().fold(handler, |inner, layer| {
         Arc::new(move |context, payload| {

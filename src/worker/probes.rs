@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -22,8 +24,21 @@ use super::monitor::{WorkerHealth, WorkerMonitor};
 /// How many connections are open at a time. A further one replaces the oldest.
 const CONNECTIONS: usize = 64;
 
+/// The type of what `prometheus-client` writes.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// How long a connection, which is for one request, may last.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Writes the metrics for a scrape. `None` without the path `/metrics`.
+type Metrics = Option<Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>>;
+
+/// What the server answers about.
+#[derive(Clone)]
+struct Answers {
+    monitor: WorkerMonitor,
+    metrics: Metrics,
+}
 
 /// Answers probes until it is dropped. Made by [`WorkerMonitor::serve`].
 #[derive(Debug)]
@@ -64,15 +79,51 @@ impl WorkerMonitor {
     /// # Errors
     /// The system's error, if the address cannot be bound or a thread cannot be started.
     pub fn serve(&self, listen: SocketAddr) -> io::Result<ProbeServer> {
+        self.serve_all(listen, None)
+    }
+
+    /// As [`serve`](WorkerMonitor::serve), and answers `/metrics` with those of a registry, as OpenMetrics text.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # async fn run(app: heartline::App) -> Result<(), Box<dyn std::error::Error>> {
+    /// use heartline::{RunMetrics, WorkerMetrics};
+    /// use prometheus_client::registry::Registry;
+    ///
+    /// let mut registry = Registry::default();
+    /// let worker = app.worker().observe(RunMetrics::register(&mut registry));
+    /// WorkerMetrics::register(&mut registry, worker.monitor());
+    /// let _probes = worker.monitor().serve_with_metrics(([0, 0, 0, 0], 8080).into(), Arc::new(registry))?;
+    /// worker.run_until_signal().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`serve`](WorkerMonitor::serve).
+    #[cfg(feature = "metrics")]
+    pub fn serve_with_metrics(
+        &self,
+        listen: SocketAddr,
+        registry: Arc<prometheus_client::registry::Registry>,
+    ) -> io::Result<ProbeServer> {
+        let encode = move || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
+        };
+        self.serve_all(listen, Some(Arc::new(encode)))
+    }
+
+    fn serve_all(&self, listen: SocketAddr, metrics: Metrics) -> io::Result<ProbeServer> {
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (monitor, (stop, stopped)) = (self.clone(), oneshot::channel());
+        let (answers, (stop, stopped)) = (Answers { monitor: self.clone(), metrics }, oneshot::channel());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(&listener, &monitor) => {}
+                    () = accept(&listener, &answers) => {}
                     _ = stopped => {}
                 }
             });
@@ -82,7 +133,7 @@ impl WorkerMonitor {
     }
 }
 
-async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
+async fn accept(listener: &TcpListener, answers: &Answers) {
     let Ok(listener) = listener.try_clone().and_then(tokio::net::TcpListener::from_std) else { return };
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -97,10 +148,10 @@ async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
         {
             oldest.abort();
         }
-        let monitor = monitor.clone();
+        let answers = answers.clone();
         let connection = tokio::spawn(async move {
             let answer = service_fn(move |request| {
-                let answer = answer(&monitor, &request);
+                let answer = answer(&answers, &request);
                 async move { Ok::<_, Infallible>(answer) }
             });
             let mut http = http1::Builder::new();
@@ -112,9 +163,9 @@ async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
     }
 }
 
-fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<String> {
+fn answer(answers: &Answers, request: &Request<Incoming>) -> Response<String> {
     let asks = matches!(*request.method(), Method::GET | Method::HEAD);
-    let health = monitor.health();
+    let health = answers.monitor.health();
     let status = |is_well| if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = |is_well, word: &str| if is_well { format!("{word}\n") } else { format!("not {word}\n") };
     let (status, kind, body) = match request.uri().path() {
@@ -122,7 +173,11 @@ fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<Stri
         "/live" => (status(health.live), "text/plain", word(health.live, "live")),
         "/ready" => (status(health.ready), "text/plain", word(health.ready, "ready")),
         "/health" => (status(health.live), "application/json", public_json(health)),
-        _ => (StatusCode::NOT_FOUND, "text/plain", "/live, /ready, /health\n".to_owned()),
+        "/metrics" if answers.metrics.is_some() => match answers.metrics.as_ref().map(|encode| encode()) {
+            Some(Ok(text)) => (StatusCode::OK, OPEN_METRICS, text),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "the metrics cannot be written\n".to_owned()),
+        },
+        _ => (StatusCode::NOT_FOUND, "text/plain", "/live, /ready, /health, and /metrics if served\n".to_owned()),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -97,3 +97,27 @@ fn probes_answer_while_handlers_block_the_runtime() {
     go.send(()).unwrap();
     let _ = runtime.block_on(worker.stop()).unwrap();
 }
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn metrics_are_served_next_to_the_probes() {
+    use heartline::{RunMetrics, WorkerMetrics};
+    use prometheus_client::registry::Registry;
+
+    let (test, app) = shared().await;
+    let task = test.declare_at(&app, fast());
+    let mut registry = Registry::default();
+    let worker = app.worker().observe(RunMetrics::register(&mut registry));
+    WorkerMetrics::register(&mut registry, worker.monitor());
+    let listen = ([127, 0, 0, 1], 0).into();
+    let probes = worker.monitor().serve_with_metrics(listen, Arc::new(registry)).unwrap();
+    let running = worker.spawn();
+    test.journal.open("go");
+    task.dispatch("go".into()).await.unwrap().result().await.unwrap();
+    let ran = format!("heartline_runs_total{{task=\"{}\",outcome=\"completed\"}} 1\n", test.name);
+    let get = |path: &str| ask(probes.address(), &format!("GET {path}"));
+    eventually("the run is counted", PATIENCE, async || get("/metrics").1.contains(&ran)).await;
+    assert!(get("/metrics").1.ends_with("# EOF\n") && get("/live").0 == 200);
+    assert_eq!(ask(app.worker().monitor().serve(listen).unwrap().address(), "GET /metrics").0, 404);
+    let _ = running.stop().await.unwrap();
+}
