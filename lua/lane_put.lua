@@ -1,5 +1,5 @@
--- Changes the settings of a key: its limits, its weight, or whether it is paused. If it was full or rested, the next
--- claim looks at it again.
+-- Changes the settings of a key: its limits, its weight, or whether it is paused. If it was full, or if it rested and
+-- gets other limits, the next claim looks at it again.
 -- Uses     now shrink_first wake lanes own_settings
 -- KEYS[1]  meta     (hash)  virtual time
 -- KEYS[2]  laneOwn  (hash)  key -> settings written at run time: see lib/own_settings.lua
@@ -41,8 +41,9 @@ else
   redis.call('HSET', lane_own, key, string.format('%s %d %s %s', own_limits, weight, paused or '0', by))
 end
 
--- Its rate is in `laneStarts`, so the next claim finds whether it may start jobs.
-if score >= RESTING then
+-- Its rate is in `laneStarts`, so the next claim finds whether it may start jobs. Other limits end a rest, whatever its
+-- reason was.
+if score >= FULL or score >= RESTING and (what == 'limits' or what == 'reset') then
   redis.call('ZADD', turns, turn_now(meta), key)
   ring_wake(wake)
 end

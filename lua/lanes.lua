@@ -20,9 +20,14 @@ end
 reply[5] = redis.call('HGET', meta, 'perKey') or ''
 local found, count = {}, tonumber(ARGV[2])
 if ARGV[1] == 'own' then
-  local scanned = count > 0 and redis.call('HSCAN', lane_own, 0, 'COUNT', count)[2] or {}
-  for at = 1, math.min(#scanned, 2 * count), 2 do
-    found[at], found[at + 1] = scanned[at], redis.call('ZSCORE', turns, scanned[at]) or ''
+  local cursor, calls = '0', 0
+  while calls < 10 and #found < 2 * count and (calls == 0 or cursor ~= '0') do
+    local scanned = redis.call('HSCAN', lane_own, cursor, 'COUNT', count)
+    cursor, calls = scanned[1], calls + 1
+    for at = 1, math.min(#scanned[2], 2 * count - #found), 2 do
+      found[#found + 1] = scanned[2][at]
+      found[#found + 1] = redis.call('ZSCORE', turns, scanned[2][at]) or ''
+    end
   end
 else
   local least, most = unpack(ranges[ARGV[1]])

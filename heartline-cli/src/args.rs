@@ -648,7 +648,7 @@ pub(crate) enum LanesCommand {
         #[arg(long, value_name = "JOBS/TIME", value_parser = rate_or_none)]
         rate: Option<Bound<Rate>>,
         /// How many jobs it starts while a key of weight 1 starts one
-        #[arg(long, value_name = "1-100")]
+        #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u32).range(1..=100))]
         weight: Option<u32>,
     },
     /// Pause a key: none of its jobs starts; running jobs and other keys continue

@@ -35,3 +35,10 @@ function costs.starts(found, rate)
   for _, id in ipairs(found.ids) do starts = starts + math.min(by_id[id] or 1, rate) end
   return starts
 end
+
+-- For how many starts the next job has to wait; nil if it may start. Of the jobs before it, some may not have started:
+-- an expired one, or a tombstone.
+function costs.missing(limit, used)
+  local needs = limit.needs or 1
+  return used + needs > limit.rate and needs or nil
+end

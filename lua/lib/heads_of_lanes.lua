@@ -201,6 +201,7 @@ end
 -- Decides which jobs are claimed: the keys in turn get shares by their weights, and what one cannot use goes to others.
 local function read_heads(lists, want, found)
   if want == 0 then return {} end
+  lanes.has_looked = true
   local now_ms, open, heads, left = math.floor(lanes.now / 1000), {}, {}, want
   -- A shrinking command first: only then a server at maxmemory accepts the others.
   redis.call('ZREM', lanes.all, '')
@@ -253,8 +254,9 @@ function lanes.score_after(lane, taken, starts, popped, is_empty, turn, now_ms)
   if is_empty then return nil end
   local limit = lane.limit
   if lane.running and lane.running + taken >= limit.most then return FULL + now_ms end
-  if lane.used and (lane.needs or lane.used + starts >= limit.rate) then
-    local over = rest_until(lane.steps, limit.window, lane.used + starts, limit.rate, lane.needs or 1)
+  local needs = lane.used and costs.missing(lane, lane.used + starts)
+  if needs then
+    local over = rest_until(lane.steps, limit.window, lane.used + starts, limit.rate, needs)
     return RESTING + math.min(over, now_ms + lanes.looked_at)
   end
   if popped == 0 then return lane.score end
@@ -322,7 +324,9 @@ local function pop_heads(found)
   found.left = ready > 0 or lanes.has_more or redis.call('EXISTS', unpack(lanes.lists)) > 0
   if redis.call('ZCARD', lanes.turns) > ready then
     local first = redis.call('ZRANGEBYSCORE', lanes.turns, RESTING, '(' .. FULL, 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    if first then found.next_turn, found.is_resting = tonumber(first) - RESTING, lanes.is_resting end
+    -- A call that claims nothing has not ended the rests that are over, and need not look again for them.
+    if first and lanes.has_looked then found.next_turn = tonumber(first) - RESTING end
+    found.is_resting = first and lanes.is_resting
   end
   -- Their keys are no longer needed. Other jobs may be retried.
   local ended = { unpack(out.completed) }

@@ -51,8 +51,9 @@ local function note_limit(limit, found, expired, meta, news, now_ms)
     local starts = costs.starts(found, limit.rate)
     local words = words_of_steps(steps, limit.this_step, starts)
     if words ~= limit.starts then news[#news + 1], news[#news + 2] = 'starts', words end
-    if not limit.rest and (limit.needs or limit.used + starts >= limit.rate) then
-      limit.rest = rest_until(steps, limit.window, limit.used + starts, limit.rate, limit.needs or 1)
+    local needs = costs.missing(limit, limit.used + starts)
+    if needs and not limit.rest then
+      limit.rest = rest_until(steps, limit.window, limit.used + starts, limit.rate, needs)
       limit.length = limit.rest - now_ms
     end
   end

@@ -8,11 +8,11 @@ local function own_settings(lane_own, words)
   if #words == 0 or redis.call('EXISTS', lane_own) == 0 then return own end
   for at = 1, #words, 2 do keys[#keys + 1] = words[at] end
   for at, stored in ipairs(redis.call('HMGET', lane_own, unpack(keys))) do
-    local most, rate, window, weight, paused, by =
-      string.match(stored or '', '^(%S+) (%S+) (%S+) (%d+) (%d+) (.*)$')
-    local has_limits = tonumber(most) and tonumber(rate) and tonumber(window)
-    own[keys[at]] = most and { most = has_limits and most, rate = rate, window = window,
-      weight = math.max(1, tonumber(weight)), paused = paused ~= '0' and paused or nil, by = by }
+    local limits, weight, paused, by = string.match(stored or '', '^(%S+ %S+ %S+) (%d+) (%d+) (.*)$')
+    local most, rate, window = string.match(limits or '', '^(%d+) (%d+) (%d+)$')
+    local has_limits = most and (tonumber(rate) == 0 or tonumber(window) > 0)
+    own[keys[at]] = limits and { most = has_limits and most, rate = rate, window = window,
+      weight = math.min(100, math.max(1, tonumber(weight))), paused = paused ~= '0' and paused or nil, by = by }
   end
   return own
 end

@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use heartline::inspect::describe::{limits, waits_because};
 use heartline::inspect::text::span;
-use heartline::{Error, Inspector, Limit, Rate};
+use heartline::{Error, Inspector, Lane, Limit, Rate};
 use serde::Deserialize;
 
 use crate::state::{Board, Frame, PageResult, answer, encoded};
@@ -44,6 +44,20 @@ pub(crate) struct LaneForm {
 }
 
 impl LaneForm {
+    fn of(lane: &Lane) -> LaneForm {
+        let text = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+        LaneForm {
+            running: text(lane.running),
+            starts: text(lane.rate.map(|rate| rate.starts)),
+            window: lane.rate.map_or_else(String::new, |rate| humantime::format_duration(rate.window).to_string()),
+            weight: lane.weight.to_string(),
+        }
+    }
+
+    fn limits(&self) -> [&str; 3] {
+        [self.running.trim(), self.starts.trim(), self.window.trim()]
+    }
+
     /// The fields of a form, with their names.
     pub(crate) fn fields(&self) -> [(&'static str, &String); 4] {
         let LaneForm { running, starts, window, weight } = self;
@@ -65,6 +79,9 @@ impl LaneForm {
             limit = limit.rate(Rate::new(number("The number of starts", &self.starts)?, window));
         }
         let weight = if self.weight.trim().is_empty() { 1 } else { number("The weight", &self.weight)? };
+        if !(1..=100).contains(&weight) {
+            return Err(format!("The weight must be 1 to 100, not {weight}"));
+        }
         Ok((limit, weight))
     }
 }
@@ -88,7 +105,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Some(("Limits", limits(lane))).filter(|(_, limits)| !limits.is_empty()),
         by.map(|by| ("Settings of its own by", by)),
     ];
-    let text = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     let held = found.holders.iter().map(|held| {
         let long = span(now.duration_since(held.since).unwrap_or_default());
         (held.job.to_string(), held.worker.to_string(), long)
@@ -98,12 +114,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         facts: facts.into_iter().flatten().collect(),
         is_paused: lane.own.as_ref().is_some_and(|own| own.is_paused),
         has_settings: lane.own.is_some(),
-        form: LaneForm {
-            running: text(lane.running),
-            starts: text(lane.rate.map(|rate| rate.starts)),
-            window: lane.rate.map_or_else(String::new, |rate| humantime::format_duration(rate.window).to_string()),
-            weight: lane.weight.to_string(),
-        },
+        form: LaneForm::of(lane),
         holders: held.collect(),
         task: asked.task,
         key: asked.key,
@@ -134,7 +145,10 @@ pub(crate) async fn act(
         }
         _ => match form.parse() {
             Ok((limit, weight)) => {
-                lanes.set(key, limit).await?;
+                // The form shows the limits of the task: those that were not changed are not written as the key's own.
+                if LaneForm::of(&lanes.get(key).await?.lane).limits() != form.limits() {
+                    lanes.set(key, limit).await?;
+                }
                 lanes.set_weight(key, weight).await?;
                 let now = limits(&lanes.get(key).await?.lane);
                 format!("{key} has {}.", if now.is_empty() { "no limits" } else { &now })

@@ -34,13 +34,23 @@ async fn a_pause_is_kept_until_it_is_ended() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_full_or_rested_is_looked_at_again() {
-    for (score, turn, is_woken) in [(6e15 + 3.0, 5.0, true), (4e15 + 9e12, 5.0, true), (3.0, 3.0, false)] {
+async fn a_key_that_was_full_or_gets_other_limits_is_looked_at_again() {
+    let (full, rests) = (6e15 + 3.0, 4e15 + 9e12);
+    for (score, change, turn) in [
+        (full, "weight 2", 5.0),
+        (full, "limits '1 0 0'", 5.0),
+        (rests, "limits '1 0 0'", 5.0),
+        (rests, "reset ''", 5.0),
+        // A rest that a handler asked for stays.
+        (rests, "weight 2", rests),
+        (rests, "pause ''", rests),
+        (3.0, "weight 2", 3.0),
+    ] {
         let mut task = Task::with("meta turn=5").await;
         let (turns, wake) = (task.key("turns"), task.key("wake"));
         let () = task.conn.zadd(&turns, "a", score).await.unwrap();
-        task.ok("lane_put", "a weight 2 ada").await;
+        task.ok("lane_put", &format!("a {change} ada")).await;
         let found: (f64, bool) = (task.conn.zscore(&turns, "a").await.unwrap(), task.conn.exists(wake).await.unwrap());
-        assert_eq!(found, (turn, is_woken), "{score}");
+        assert_eq!(found, (turn, turn != score), "{change} at {score}");
     }
 }

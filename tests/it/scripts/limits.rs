@@ -299,3 +299,20 @@ async fn a_claim_that_is_cut_by_bytes_lets_the_task_start_what_still_fits() {
         assert!(said.contains(" b ["), "{}", &said[..60]);
     }
 }
+
+#[tokio::test]
+async fn a_job_that_expires_leaves_its_starts_to_the_next_one() {
+    for keyed in [false, true] {
+        let mut task = Task::with("meta largest=1024").await;
+        task.write(&format!("meta limits=0 100 {DAY}, perKey=0 100 {DAY}")).await;
+        let key = if keyed { " laneOf 1 k laneOf 2 k" } else { "" };
+        assert_eq!(task.ok("dispatch", &format!("1 1 2 old {{}} b {{}} expires 1 90000{key}")).await, "dispatched");
+        task.hset("options", &[("old", r#"{"cost":85}"#), ("b", r#"{"cost":20}"#)]).await;
+        task.write("expiresAt old=1").await;
+        let script = if keyed { "settle_keyed" } else { "settle" };
+        task.ok(script, "1 w 1000 9 0 0").await;
+        assert_eq!(task.seen("meta.full=").await, "no meta.full", "{script}");
+        let said = task.ok(script, "2 w 1000 9 0 0").await;
+        assert!(said.contains(" b ["), "{said}");
+    }
+}

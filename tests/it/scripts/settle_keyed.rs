@@ -438,3 +438,29 @@ async fn a_job_counts_as_its_cost_against_the_rate_of_its_key() {
         assert_eq!(steps.split(' ').nth(1), Some(starts), "{key}: {steps}");
     }
 }
+
+#[tokio::test]
+async fn a_worker_that_may_claim_nothing_does_not_look_again_for_a_rest_that_is_over() {
+    for stop in ["meta paused=1", "meta limits=1 0 0, full=running"] {
+        let mut task = Task::with("meta largest=1024, perKey=0 1 10000").await;
+        dispatch(&mut task, "a1 a2").await;
+        let said = task.ok("settle_keyed", "1 w 1000 9 0 0").await;
+        assert!(said.contains(" a1 ["), "{said}");
+        task.write(stop).await;
+        // The rest of the key is over.
+        let turns_key = task.key("turns");
+        let () = task.conn.zadd(turns_key, "a", 4e15 + 5.0).await.unwrap();
+        let said = task.ok("settle_keyed", "2 w 1000 9 0 0").await;
+        assert!(said.contains(" '' [] [] '' "), "{stop}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_setting_of_a_key_is_that_of_the_task() {
+    for own in ["1.5 0 0 1 0 x", "1 5 0 1 0 x", "0x5 0 0 1 0 x", "nan 0 0 1 0 x", "1 2", ""] {
+        let mut task = Task::with(ONE).await;
+        task.hset("laneOwn", &[("a", own)]).await;
+        dispatch(&mut task, "a1 a2").await;
+        assert_eq!(settle(&mut task, "1 w 1000 9 0 0").await, "a1", "{own}");
+    }
+}

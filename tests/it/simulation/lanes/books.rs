@@ -106,9 +106,11 @@ impl Books {
         key.is_empty() || most == 0 || self.slots_of(key) < most
     }
 
-    /// A person changed the settings of a key, which ends its rest.
-    pub fn put(&mut self, key: &str, own: Own) {
-        self.rests.remove(key);
+    /// A person changed the settings of a key. Other limits end its rest.
+    pub fn put(&mut self, key: &str, own: Own, ends_rest: bool) {
+        if ends_rest {
+            self.rests.remove(key);
+        }
         self.own.insert(key.to_owned(), own);
         self.forget_starts();
     }

@@ -243,7 +243,7 @@ impl History {
         let reply: Vec<redis::Value> = self.task.call("lane_put", &args);
         let was_paused: u8 = redis::from_redis_value_ref(&reply[1]).unwrap();
         assert_eq!(was_paused == 1, self.books.is_key_paused(key), "the pause of {key}");
-        self.books.put(key, own);
+        self.books.put(key, own, ["limits", "reset"].contains(&what));
     }
 
     /// A keeper mends the keys about lanes.
