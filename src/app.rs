@@ -453,7 +453,8 @@ impl App {
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
     pub fn task_ref<I, O>(&self, name: &str) -> Result<TaskRef<I, O>, Error> {
-        self.named(name, &TaskOptions::new(), |_| true)
+        let options = self.resolve(name, &TaskOptions::new())?;
+        Ok(self.named(name, options, |_, _| true))
     }
 
     /// A reference to the task of a [`TaskDef`], with its options. See [`App::task_ref`].
@@ -462,7 +463,7 @@ impl App {
     /// [`Error::Config`] if the name or options are not valid.
     pub fn task_ref_for<I, O>(&self, task: &TaskDef<I, O>) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(task.name(), task.own_options())?;
-        self.named(task.name(), task.own_options(), |known| known.options == options)
+        Ok(self.named(task.name(), options, |known, options| known.options == *options))
     }
 
     /// The task of a constant, which this App then keeps.
@@ -476,14 +477,13 @@ impl App {
     fn named<I, O>(
         &self,
         name: &str,
-        options: &TaskOptions,
-        fits: impl Fn(&TaskShared) -> bool,
-    ) -> Result<TaskRef<I, O>, Error> {
-        let options = self.resolve(name, options)?;
+        options: Resolved,
+        fits: impl Fn(&TaskShared, &Resolved) -> bool,
+    ) -> TaskRef<I, O> {
         let mut tasks = self.0.tasks.lock();
         let known = tasks.declared.get(name).map(|declared| Arc::clone(&declared.shared));
-        if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()).filter(|known| fits(known)) {
-            return Ok(TaskRef::new(shared));
+        if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()).filter(|known| fits(known, &options)) {
+            return TaskRef::new(shared);
         }
         if tasks.named.len() >= tasks.tidy_at {
             tasks.named.retain(|_, task| task.strong_count() > 0);
@@ -496,7 +496,7 @@ impl App {
         #[cfg(feature = "schedules")]
         drop(shared.schedules.lock().close());
         tasks.named.insert(name, Arc::downgrade(&shared));
-        Ok(TaskRef::new(shared))
+        TaskRef::new(shared)
     }
 
     /// Defines a workflow: graphs of jobs of any tasks, whose instances return a `T`.

@@ -36,8 +36,8 @@ function costs.starts(found, rate)
   return starts
 end
 
--- For how many starts the next job has to wait; nil if it may start. Of the jobs before it, some may not have started:
--- an expired one, or a tombstone.
+-- For how many starts the next job has to wait; nil if it may start. Expired jobs and tombstones before it have not
+-- started, so it may fit after all.
 function costs.missing(limit, used)
   local needs = limit.needs or 1
   return used + needs > limit.rate and needs or nil

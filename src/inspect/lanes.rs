@@ -171,7 +171,9 @@ impl Lanes {
             let list = |mut conn| async move { lanes::list(&mut conn, keys, "own", left).await };
             report.extend(self.store.look(RESPONSE_TIMEOUT, list).await?, now_ms);
         }
+        // A scan may return a key twice.
         report.lanes.sort_by(|one, other| one.key.cmp(&other.key));
+        report.lanes.dedup_by(|one, other| one.key == other.key);
         Ok(report.lanes)
     }
 }

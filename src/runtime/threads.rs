@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 /// Runs blocking handlers of one task on threads of the runtime, a limited number at a time. A run that timed out keeps its thread until
@@ -18,20 +19,49 @@ impl Threads {
         let _ = self.0.set(Arc::new(Semaphore::new(count)));
     }
 
+    /// Runs the function on a thread. If the future is dropped before a thread is free, the function does not run.
+    ///
     /// # Panics
     /// If the function does.
     pub(crate) async fn run<T: Send + 'static>(self, run: impl FnOnce() -> T + Send + 'static) -> T {
         let free = Arc::clone(self.0.get_or_init(|| Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))));
         let (permit, span) = (free.acquire_owned().await, Span::current());
-        let ended = spawn_blocking(move || {
+        let ended = AbortOnDropHandle::new(spawn_blocking(move || {
             let _permit = permit;
             span.in_scope(run)
-        });
+        }));
         match ended.await {
             Ok(value) => value,
             Err(e) if e.is_panic() => resume_unwind(e.into_panic()),
             // The runtime shuts down.
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_function_whose_run_is_over_before_a_thread_is_free_does_not_run() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        let (open, opened) = mpsc::channel::<()>();
+        let (ran, runs) = mpsc::channel();
+        runtime.block_on(async {
+            // Something else of the program has the only thread.
+            let other = spawn_blocking(move || opened.recv());
+            let threads = Threads::default();
+            let (too_late, in_time) = (ran.clone(), ran);
+            let run = threads.clone().run(move || too_late.send("too late"));
+            assert!(tokio::time::timeout(Duration::from_millis(10), run).await.is_err());
+            open.send(()).unwrap();
+            other.await.unwrap().unwrap();
+            threads.run(move || in_time.send("in time")).await.unwrap();
+        });
+        assert_eq!(runs.iter().collect::<Vec<_>>(), ["in time"]);
     }
 }

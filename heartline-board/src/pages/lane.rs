@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::inspect::describe::{limits, waits_because};
+use heartline::inspect::describe::{lane_limits, waits_because};
 use heartline::inspect::text::span;
 use heartline::{Error, Inspector, Lane, Limit, Rate};
 use serde::Deserialize;
@@ -102,7 +102,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Some(("Waiting", lane.waiting.to_string())),
         (lane.waiting > 0 || lane.limit.is_some()).then(|| ("Waits because", waits_because(&found, now))),
         Some(("Held", lane.held.to_string())),
-        Some(("Limits", limits(lane))).filter(|(_, limits)| !limits.is_empty()),
+        Some(("Limits", lane_limits(lane))).filter(|(_, limits)| !limits.is_empty()),
         by.map(|by| ("Settings of its own by", by)),
     ];
     let held = found.holders.iter().map(|held| {
@@ -150,7 +150,7 @@ pub(crate) async fn act(
                     lanes.set(key, limit).await?;
                 }
                 lanes.set_weight(key, weight).await?;
-                let now = limits(&lanes.get(key).await?.lane);
+                let now = lane_limits(&lanes.get(key).await?.lane);
                 format!("{key} has {}.", if now.is_empty() { "no limits" } else { &now })
             }
             Err(wrong) => format!("{wrong}. Nothing was done."),

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::inspect::describe::{lane_state, limits};
+use heartline::inspect::describe::{lane_limits, lane_state};
 use heartline::inspect::text::many;
 use heartline::{Lane, LaneState};
 use serde::Deserialize;
@@ -80,13 +80,13 @@ fn rows(lanes: &[Lane], now: SystemTime) -> Vec<Row> {
         is_ready: lane.limit.is_none(),
         waiting: lane.waiting,
         held: lane.held,
-        limits: limits(lane),
+        limits: lane_limits(lane),
     };
     lanes.iter().map(row).collect()
 }
 
-/// How many keys the page does not show, for people.
 impl LanesPage {
+    /// How many keys the page does not show, for people.
     fn rest(&self) -> String {
         many(self.more, "more key")
     }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use heartline::inspect::describe::{lane_state, limits, waits_because};
+use heartline::inspect::describe::{lane_limits, lane_state, waits_because};
 use heartline::inspect::text::{many, shown, span};
 use heartline::{Lane, LaneState, Lanes, Limit, Rate};
 
@@ -69,7 +69,7 @@ fn table(out: Output, lanes: &[Lane], now: SystemTime) -> Result<(), Failure> {
     }
     let rows = lanes.iter().map(|lane| {
         let key = lane.key.as_deref().map_or_else(|| "(no key)".to_owned(), shown);
-        vec![key, lane_state(lane, now), lane.waiting.to_string(), lane.held.to_string(), limits(lane)]
+        vec![key, lane_state(lane, now), lane.waiting.to_string(), lane.held.to_string(), lane_limits(lane)]
     });
     out.table(&["KEY", "STATE", "WAITING", "HELD", "LIMITS"], rows.collect())
 }
@@ -86,7 +86,7 @@ async fn show(session: &Session, of: &OfLane) -> Result<(), Failure> {
         ("key", Some(format!("{} of {}", shown(&of.key), shown(&of.task)))),
         ("waiting", Some(lane.waiting.to_string())),
         ("waits because", (lane.waiting > 0 || lane.limit.is_some()).then(|| waits_because(&found, now))),
-        ("limits", Some(limits(lane)).filter(|limits| !limits.is_empty())),
+        ("limits", Some(lane_limits(lane)).filter(|limits| !limits.is_empty())),
         ("its own", own),
         ("held", Some(lane.held.to_string())),
     ])?;
@@ -118,7 +118,7 @@ async fn set(
     if let Some(weight) = weight {
         lanes.set_weight(&of.key, weight).await?;
     }
-    let limits = limits(&lanes.get(&of.key).await?.lane);
+    let limits = lane_limits(&lanes.get(&of.key).await?.lane);
     said_of(session, of, &format!("has {}", if limits.is_empty() { "no limits" } else { &limits })).await
 }
 

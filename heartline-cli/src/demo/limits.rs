@@ -1,5 +1,6 @@
-//! `demo --limits` runs the jobs of 100 customers, two at a time for each. One customer has a third of all jobs, and they come first. Meanwhile it kills
-//! workers. At the end it shows from records outside of Redis that no customer had more running jobs, and that none had to wait for another.
+//! `demo --limits` runs the jobs of 100 customers, two at a time for each. One of them has a third of all jobs, and they come first.
+//! Meanwhile the demo kills workers. Records outside of Redis show at the end that no customer had more running jobs, and that none had to
+//! wait for another.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, OpenOptions};
@@ -8,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use heartline::{App, Context, JobError, Limit, StallOptions, TaskDef, TaskOptions, TaskRef};
+use heartline::{App, Context, JobError, Limit, StallOptions, TaskDef, TaskOptions};
 use serde::{Deserialize, Serialize};
 
-use super::WORKERS;
 use super::crew::Crew;
+use super::{WORKERS, all_end};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::target::Target;
@@ -124,7 +125,7 @@ async fn run_recorded(target: &Target, records: &Path, out: Output) -> Result<()
     let tend = tokio::spawn(Arc::clone(&crew).tend());
     let begun = Instant::now();
     let killed = kill(&crew).await;
-    let completed = all_end(&task).await?;
+    let completed = all_end(&task, LONGEST).await? as usize;
     tend.abort();
     let stopped = Arc::clone(&crew);
     tokio::task::spawn_blocking(move || stopped.stop()).await.map_err(std::io::Error::other)?;
@@ -163,22 +164,6 @@ async fn kill(crew: &Crew) -> HashMap<u32, u128> {
         say!("killed the worker process {pid}");
     }
     killed
-}
-
-/// Waits until all jobs have ended. Returns how many completed.
-async fn all_end(task: &TaskRef<Hook, ()>) -> Result<usize, Failure> {
-    let begun = Instant::now();
-    loop {
-        let counts = task.counts().await?;
-        let open = counts.waiting + counts.delayed + counts.claimed + counts.running + counts.finalizing;
-        if open == 0 {
-            return Ok(counts.completed as usize);
-        }
-        if begun.elapsed() > LONGEST {
-            return Err(Failure::Failed(format!("{open} jobs did not end in {} s", LONGEST.as_secs())));
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 /// A run of a job.

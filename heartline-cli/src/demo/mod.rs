@@ -17,8 +17,9 @@ mod workflows;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use heartline::StopReason;
+use heartline::{StopReason, TaskRef};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -93,6 +94,22 @@ pub(crate) async fn run(demo: Demo, global: &Global) -> Result<(), Failure> {
     };
     tend.abort();
     ended
+}
+
+/// Waits until all jobs of a task have ended. Returns how many completed.
+async fn all_end<I, O>(task: &TaskRef<I, O>, longest: Duration) -> Result<u64, Failure> {
+    let begun = Instant::now();
+    loop {
+        let counts = task.counts().await?;
+        let open = counts.pending_total();
+        if open == 0 {
+            return Ok(counts.completed);
+        }
+        if begun.elapsed() > longest {
+            return Err(Failure::Failed(format!("{open} jobs did not end in {} s", longest.as_secs())));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 async fn until_signal(run: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

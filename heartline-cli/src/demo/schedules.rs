@@ -11,9 +11,9 @@ use heartline::{App, Context, JobError, Missed, Overlap, Schedule, StallOptions,
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
-use super::WORKERS;
 use super::crew::Crew;
 use super::tick_account::{TickAccount, ms};
+use super::{WORKERS, all_end};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::target::Target;
@@ -219,18 +219,7 @@ impl Stage {
         }
         // A call that fires may be on its way.
         tokio::time::sleep(SECOND).await;
-        let begun = Instant::now();
-        loop {
-            let counts = self.task.counts().await?;
-            let open = counts.waiting + counts.delayed + counts.claimed + counts.running + counts.finalizing;
-            if open == 0 {
-                break;
-            }
-            if begun.elapsed() > LONGEST {
-                return Err(Failure::Failed(format!("{open} jobs did not end in {} s", LONGEST.as_secs())));
-            }
-            tokio::time::sleep(SECOND / 5).await;
-        }
+        all_end(&self.task, LONGEST).await?;
         self.tend.abort();
         let stopped = Arc::clone(&self.crew);
         tokio::task::spawn_blocking(move || stopped.stop()).await.map_err(std::io::Error::other)?;

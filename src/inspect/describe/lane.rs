@@ -12,7 +12,7 @@ const NAMED: usize = 3;
 
 /// The limits of a key and its weight, if it has any.
 #[must_use]
-pub fn limits(lane: &Lane) -> String {
+pub fn lane_limits(lane: &Lane) -> String {
     let running = lane.running.map(|most| format!("{most} running"));
     let rate = lane.rate.map(|rate| format!("{} in {}", rate.starts, span(rate.window)));
     let weight = (lane.weight != 1).then(|| format!("weight {}", lane.weight));

@@ -9,7 +9,7 @@ mod worker;
 mod workflow;
 
 pub use job::{CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again};
-pub use lane::{lane_counts, lane_state, limits, waits_because};
+pub use lane::{lane_counts, lane_limits, lane_state, waits_because};
 #[cfg(feature = "schedules")]
 pub use schedule::{NextTick, next_ticks};
 pub use task::{heard, is_overdue, is_task_name, live_workers, options, task_limit};

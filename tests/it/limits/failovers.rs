@@ -10,7 +10,7 @@ use crate::support::sentinel::ask;
 use crate::support::task::TASK;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
-/// No slot is taken in these tables on the server at this port.
+/// No job is held in these tables on the server at this port.
 async fn are_empty(port: u16, tag: &str) {
     let mut conn = TestRedis::conn_to(&format!("redis://127.0.0.1:{port}")).await;
     assert_eq!(Held::read(&mut conn, tag).await, Held::default());

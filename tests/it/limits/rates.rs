@@ -16,7 +16,7 @@ const STARTS: usize = 100;
 const WINDOW: Duration = Duration::from_millis(2_500);
 
 /// How much of the rate is used at least, in whole percent. A start counts until the end of its step, and a window has
-/// 32: so 32 of 33 can be used. On a busy machine workers may look for jobs late, so few windows prove less.
+/// 32: so 32 of 33 can be used. On a busy machine workers may look for jobs late, so a short run proves less.
 fn least_used() -> f64 {
     if is_thorough() { 97.0 } else { 50.0 }
 }

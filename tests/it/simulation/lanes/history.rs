@@ -152,7 +152,7 @@ impl History {
         self.books.declare(per_key, max_running);
     }
 
-    /// The server fails, and a replica that is a bit behind takes its place.
+    /// The server fails, and a replica without its last writes takes its place.
     fn fail_over(&mut self) {
         if let Some(books) = self.copy.take() {
             self.note("a failover".to_owned());
