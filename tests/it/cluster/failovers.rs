@@ -171,7 +171,8 @@ async fn a_node_that_is_added_takes_over_slots_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_job_written_to_a_deposed_primary_is_sent_again() {
     let six = Six::start().await;
-    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    // How long a failover takes depends on the machine.
+    let app = App::builder().redis(six.cluster.url()).dispatch_timeout(PATIENCE).build().await.unwrap();
     let task = app.task_ref::<String, u64>(TASKS[0]).unwrap();
     let large = || "x".repeat(600_000);
     task.dispatch(large()).id("before").await.unwrap();

@@ -8,7 +8,7 @@ use heartline::{App, StalledEvent};
 use crate::limits::children::{Plan, Site, Work, dies, takes};
 use crate::limits::log::{Log, Run};
 use crate::support::task::{TASK, TestTask};
-use crate::support::{Child, PATIENCE, eventually, is_thorough};
+use crate::support::{Child, PATIENCE, eventually, is_thorough, turn};
 
 /// How many jobs may start within a window.
 const STARTS: usize = 100;
@@ -40,6 +40,7 @@ async fn the_rate_of_a_task_holds_and_is_used_while_processes_die() {
 
 /// Checks that each window keeps the rate, and how much of it is used.
 async fn holds_and_is_used(plan: Plan) {
+    turn::with_cluster();
     let (test, log) = (TestTask::new(), Log::new().await);
     let site = Site { url: test.redis().url(), prefix: test.prefix.clone(), log: log.clone() };
     let app = test.app().await;

@@ -10,8 +10,8 @@ use std::thread;
 
 /// Tests that use one server: six for each processor, so that none waits long for it.
 static SERVERS: Gate = Gate::new();
-/// Tests that start a cluster or sentinels: two for each processor. They have six processes each, and wait for
-/// elections for most of their time.
+/// Tests that start a cluster, sentinels, or as many workers: two for each processor. They have six processes or more
+/// each, and wait for most of their time.
 static CLUSTERS: Gate = Gate::new();
 
 thread_local! {
@@ -70,7 +70,7 @@ pub fn with_server() {
     });
 }
 
-/// Waits until this test may start a cluster or sentinels. It first returns a turn for a server: two tests that wait
+/// Waits until this test may start a cluster, sentinels, or as many workers. It first returns a turn for a server: two tests that wait
 /// for each other's turn would wait without end.
 pub fn with_cluster() {
     if !is_thread_of_a_test() {
