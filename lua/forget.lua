@@ -56,6 +56,7 @@
 -- KEYS[55] laneHeld      (zset)    entries of held jobs with keys
 -- KEYS[56] laneStarts    (hash)    key -> starts of the last window
 -- KEYS[57] laneOwn       (hash)    key -> settings written at run time
+-- KEYS[58] series        (hash)    minute or hour -> counters at its end, and durations
 -- Returns  {'forgotten', number of keys}; or {'jobs', number of jobs}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -71,4 +72,4 @@ return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, ca
   claimed, early, checkpoint, progress, outcome, finalizing, parked, schedules, schedules_rule, schedules_input,
   schedules_paused, schedules_ledger, schedules_ticks, schedules_pending, schedules_keepers, schedules_named,
   schedules_gone, schedules_differ, unique, unique_of, lanes, lane_of, turns, lane_held, lane_starts,
-  lane_own) }
+  lane_own, series) }

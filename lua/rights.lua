@@ -45,6 +45,7 @@
 -- KEYS[43] laneHeld      (zset)  checked
 -- KEYS[44] laneStarts    (hash)  checked
 -- KEYS[45] laneOwn       (hash)  checked
+-- KEYS[46] series        (hash)  checked
 -- Returns  {'rights', command and key of each permission that is missing}: none before Redis 7.0, which cannot tell
 -- Emits    nothing
 -- Refuses  nothing
@@ -61,7 +62,7 @@ local kinds = {
       { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, snoozes, enqueued_at, recovery, expires_at, tombstones, replies, meta, claimed, early,
-      checkpoint, progress, outcome, parked, lane_of, lane_starts, lane_own },
+      checkpoint, progress, outcome, parked, lane_of, lane_starts, lane_own, series },
     calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
       { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
   { keys = { lanes, turns, lane_held },

@@ -137,6 +137,7 @@ mod join;
 mod keeper;
 mod latency;
 mod limits;
+mod log_buckets;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mutex;
@@ -188,6 +189,7 @@ pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::repair::RepairReport;
 #[cfg(feature = "schedules")]
 pub use inspect::schedules::{ScheduleCounts, ScheduleList};
+pub use inspect::series::{DurationQuantiles, SeriesCounts, SeriesPoint, SeriesSpan, TaskSeries};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{Detector, RecoveryStatus, StallPage, StallReport};

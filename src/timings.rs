@@ -28,6 +28,8 @@ pub struct Timings {
     pub schedule_steady: Duration,
     /// How often a worker removes unique keys, and keys of lanes, whose jobs are gone.
     pub trim_unique: Duration,
+    /// How often a worker records the counters of its tasks in their time series.
+    pub series: Duration,
 }
 
 impl Default for Timings {
@@ -45,6 +47,7 @@ impl Default for Timings {
             #[cfg(feature = "schedules")]
             schedule_steady: Duration::from_secs(600),
             trim_unique: Duration::from_secs(60),
+            series: Duration::from_secs(30),
         }
     }
 }

@@ -91,6 +91,7 @@ keys! {
     LaneHeld zset "laneHeld",
     LaneStarts hash "laneStarts",
     LaneOwn hash "laneOwn",
+    Series hash "series",
     // Keys of workflows only.
     Instances hash "instances",
     Running zset "running",

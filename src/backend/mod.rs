@@ -50,6 +50,7 @@ mod schedule_rows;
 pub(crate) mod schedules;
 pub(crate) mod scripts;
 pub(crate) mod sentinel;
+pub(crate) mod series;
 pub(crate) mod server;
 pub(crate) mod settle;
 pub(crate) mod shared_connection;

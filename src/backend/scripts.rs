@@ -67,7 +67,7 @@ scripts! {
     SETTLE_KEYED "settle_keyed" of "settle", NOTE "note",
     // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
-    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", TRIM_LANES "trim_lanes", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
+    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", TRIM_LANES "trim_lanes", SERIES_ADD "series_add", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
     RIGHTS "rights",
     // Calls by which people and tools read.
     INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed, LANES "lanes",

@@ -31,6 +31,7 @@ pub(crate) mod recover;
 pub(crate) mod repair;
 #[cfg(feature = "schedules")]
 pub(crate) mod schedules;
+pub(crate) mod series;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;

@@ -151,7 +151,7 @@ impl Inspector {
     }
 
     /// The tables of a task or, if the first one cannot be read, the known ones.
-    async fn tables_if_known(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+    pub(super) async fn tables_if_known(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         match self.tables(task).await {
             Err(Error::Server { .. }) => Ok(self.store.tables(task).all()),
             tables => tables,

@@ -1,5 +1,6 @@
 //! What the keeper does for each task every few seconds: it removes old terminal jobs, ends expired ones, and counts
-//! waiting ones. Every minute it removes unique keys whose jobs are gone.
+//! waiting ones. Every minute it removes unique keys whose jobs are gone. Every 30 s
+//! it records the time series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::backend::keys::Key;
 use crate::backend::lanes;
 use crate::backend::overview;
 use crate::backend::retention::{self, Trimmed};
+use crate::backend::series;
 use crate::backend::unique;
 use crate::clock;
 use crate::error::Error;
@@ -163,6 +165,18 @@ pub(super) async fn trim_lanes(keeper: &Keeper, watch: &TaskMonitor) -> Result<(
     }
     *watch.lane_scan.lock() = (clock::now(), place, cursor);
     Ok(())
+}
+
+/// Records the counters of the task in its time series, and how long the runs of this worker waited and took. If the call fails, those
+/// durations are missing there.
+pub(super) async fn record(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
+    if clock::now().since(*watch.recorded.lock()) < keeper.worker.store.timings.series {
+        return Ok(());
+    }
+    *watch.recorded.lock() = clock::now();
+    let (keys, times) = (&watch.task.keys, &watch.task.run_times);
+    let (waited, ran) = (times.waited.take(), times.ran.take());
+    keeper.housekeeping_call(async |conn| series::add(conn, keys, &waited, &ran).await).await
 }
 
 /// Counts the waiting jobs of a task, for the health of the worker: a claim loop that does nothing while jobs wait is a

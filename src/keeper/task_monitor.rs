@@ -29,6 +29,8 @@ pub(crate) struct TaskMonitor {
     pub(super) key_scan: Mutex<(Moment, u64)>,
     /// When what is left of lanes was last removed, and where the next pass continues: place and cursor.
     pub(super) lane_scan: Mutex<(Moment, usize, String)>,
+    /// When the time series of the task was last recorded.
+    pub(super) recorded: Mutex<Moment>,
     /// The connection for the calls of this task, and its number. It is kept for as long as it answers this task:
     /// another one may lead to another server, which restarts the watch.
     pub(super) connection: Mutex<Option<(OwnConnection, u64)>>,
@@ -47,6 +49,7 @@ impl TaskMonitor {
             look_now: Notify::new(),
             key_scan: Mutex::new((now, 0)),
             lane_scan: Mutex::new((now, 0, String::new())),
+            recorded: Mutex::new(now),
             connection: Mutex::default(),
             given_up: AtomicU64::new(0),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::housekeeping::{self, count, expire, trim, trim_lanes, trim_unique};
+use super::housekeeping::{self, count, expire, record, trim, trim_lanes, trim_unique};
 use super::log::Log;
 use super::task_monitor::TaskMonitor;
 use super::{Keeper, ahead, beat, dropped_worker, hints, notes, presence, reconcile, sweep, tick};
@@ -45,6 +45,10 @@ pub(crate) fn start(
             );
             start(
                 housekeeping::run(Arc::clone(&keeper), "lanes", |own, watch| Box::pin(trim_lanes(own, watch))).boxed(),
+            );
+            start(
+                housekeeping::run(Arc::clone(&keeper), "time series", |own, watch| Box::pin(record(own, watch)))
+                    .boxed(),
             );
             for watch in keeper.watches.iter() {
                 start(beat::run(Arc::clone(&keeper), Arc::clone(watch)).boxed());

@@ -28,6 +28,7 @@ use crate::backend::shared_connection::SharedConnection;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::error::job_error::ErrorMap;
+use crate::log_buckets::LogBuckets;
 use crate::options::resolved::Resolved;
 use crate::stall::cadence;
 
@@ -104,6 +105,7 @@ pub(crate) struct TaskRuntime {
     /// Since when heartbeats have been fresh, ms.
     fresh_since: AtomicU64,
     pub(crate) counted: Counted,
+    pub(crate) run_times: RunTimes,
     /// What this worker counts, if the task has no partitions.
     own_tally: TaskTally,
     /// The connection for outcomes that wait for replicas.
@@ -112,6 +114,13 @@ pub(crate) struct TaskRuntime {
     lacks_copies: AtomicBool,
     pub(crate) plain_first: PlainFirst,
     pub(crate) rights: Rights,
+}
+
+/// How long the runs waited and took since that was last recorded in the time series of the task.
+#[derive(Debug, Default)]
+pub(crate) struct RunTimes {
+    pub(crate) waited: LogBuckets,
+    pub(crate) ran: LogBuckets,
 }
 
 /// The last count of a task's jobs, taken every few seconds for the health of the worker.
@@ -159,6 +168,7 @@ impl TaskRuntime {
             last_claim: AtomicU64::new(clock::now().as_millis()),
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
+            run_times: RunTimes::default(),
             own_tally: TaskTally::default(),
             replicated: OnceLock::new(),
             lacks_copies: AtomicBool::new(false),

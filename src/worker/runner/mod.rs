@@ -119,6 +119,9 @@ async fn run_once(
         .filter(|_| is_first)
         .and_then(|at| at.checked_add(delay))
         .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
+    if let Some(waited) = waited.filter(|_| job.outcome.is_none()) {
+        task.run_times.waited.add(waited);
+    }
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
     let run = (own.headers, own.tick, max_attempts, dispatched_at);
     let context = context_of(&task, &worker, note_store, &held, &job, run);
@@ -144,6 +147,7 @@ async fn run_once(
     let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id);
     let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
+    task.run_times.ran.add(ran);
     held.set(Flags::FINISHED);
     // An error is user code too: the job gets an outcome even if reading the error panics.
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.snoozes), &options, &task.errors))

@@ -155,6 +155,7 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOf"), "gone", "k"]).await;
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneStarts"), "k", "1 1"]).await;
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOwn"), "k", "- - - 2 0 ada"]).await;
+    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:series"), "m0", "1 1 1 1"]).await;
     for place in ["lanes", "turns", "laneHeld"] {
         let _: Option<u64> = ask(from, &["ZADD", &format!("heartline:{{{TASK}}}:{place}"), "0", "k\x002\0gone"]).await;
     }

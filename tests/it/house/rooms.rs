@@ -10,6 +10,7 @@ const ORDER: [&[&str]; 17] = [
         "unix_time",
         "timings",
         "latency",
+        "log_buckets",
         "backoff",
         "clock",
         "limits",

@@ -103,6 +103,7 @@ async fn scripts_of_lanes_declare_their_keys() {
     for place in ["laneOf", "laneStarts", "laneHeld", "lanes"] {
         assert!(task.ok("trim_lanes", &format!("{place} - 500")).await.starts_with("[trimmed "));
     }
+    assert_eq!(task.ok("series_add", "w3 1").await, "[added]");
     assert_eq!(task.ok("lane_put", "k weight 2 ada").await, "[put 0]");
     assert!(task.ok("lanes", "ready 9").await.starts_with("[lanes "));
     assert!(task.ok("lanes", "own 9").await.contains(" k "));

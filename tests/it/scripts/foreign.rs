@@ -184,6 +184,7 @@ async fn a_script_writes_nothing_if_a_key_has_another_type() {
         ("trim_unique", "0 500 0"),
         ("trim_lanes", "laneOf - 500"),
         ("lane_put", "k pause - ada"),
+        ("series_add", "w3 1"),
         ("note", "w run-1 1 1 {} p p"),
         ("extend_locks", "w 9000 2 2 stalled run-1 to-cancel run-2 6 1 7 2"),
         ("sweep", "v 1000 5 1000 0 200 auto -"),

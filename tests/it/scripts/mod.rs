@@ -74,6 +74,7 @@ mod schedule_read;
 mod schedule_remove;
 mod schedule_run;
 pub mod schedules;
+mod series_add;
 mod settle;
 mod settle_keyed;
 mod settle_plain;

@@ -11,6 +11,7 @@ mod races;
 mod reads;
 #[cfg(feature = "schedules")]
 mod schedules;
+mod series;
 mod silent;
 
 use std::collections::BTreeMap;
