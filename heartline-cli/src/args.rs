@@ -636,7 +636,8 @@ pub(crate) enum LanesCommand {
     /// Show a key: its limits, why its jobs wait, and who holds others
     #[command(after_help = examples!("lanes show webhook acme"))]
     Show(OfLane),
-    /// Give a key limits or a weight of its own. What is not named stays as it is
+    /// Give a key limits or a weight of its own. What is not named stays as it is. A key with limits of its own no longer follows those of
+    /// its task
     #[command(after_help = examples!("lanes set webhook acme --running 10", "lanes set webhook acme --rate 600/1m --weight 3"))]
     Set {
         #[command(flatten)]

@@ -29,7 +29,10 @@ pub(super) async fn run(session: &Session, command: LanesCommand) -> Result<(), 
             let is_new = lanes(session, &of.task).await?.pause(&of.key).await?;
             let said =
                 if is_new { "is paused: none of its jobs starts; running jobs continue" } else { "was already paused" };
-            said_of(session, &of, said).await
+            // It may be mistyped.
+            let lane = lanes(session, &of.task).await?.get(&of.key).await?.lane;
+            let known = if lane.waiting + lane.held == 0 { " (no job has this key now)" } else { "" };
+            said_of(session, &of, &format!("{said}{known}")).await
         }
         LanesCommand::Resume(of) => {
             let was_paused = lanes(session, &of.task).await?.resume(&of.key).await?;
@@ -59,7 +62,9 @@ async fn list(session: &Session, task: &str, state: Option<LaneState>, limit: us
 async fn list_own(session: &Session, task: &str, limit: usize) -> Result<(), Failure> {
     let found = lanes(session, task).await?.with_settings(limit).await?;
     let Some(out) = session.out.for_person(&found)? else { return Ok(()) };
-    out.line(format!("{} with settings of their own", many(found.len() as u64, "key")))?;
+    let count = many(found.len() as u64, "key");
+    let more = if found.len() >= limit { "the first " } else { "" };
+    out.line(format!("{more}{count} with settings of their own"))?;
     table(out, &found, session.inspector.now().await)
 }
 

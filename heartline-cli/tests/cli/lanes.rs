@@ -53,6 +53,11 @@ async fn a_key_gets_limits_and_pauses_of_its_own() {
     let shown = bench.run(&["lanes", "show", "export", "acme", "--json"]).await.json();
     assert_eq!((&shown["waiting"], &shown["rate"]["window_ms"]), (&2.into(), &60_000.into()));
     assert_eq!(run(&["resume", "export", "acme"]).await, "acme is resumed\n");
+    let unknown = run(&["pause", "export", "acmee"]).await;
+    assert!(unknown.ends_with(" (no job has this key now)\n"), "{unknown}");
+    let first = run(&["list", "export", "--own", "--limit", "1"]).await;
+    assert!(first.starts_with("the first 1 key with settings of their own\n"), "{first}");
+    run(&["reset", "export", "acmee"]).await;
     assert_eq!(run(&["reset", "export", "acme"]).await, "acme has no settings of its own any more\n");
     assert_eq!(run(&["list", "export", "--own"]).await, "0 keys with settings of their own\n");
     let refused = bench.run(&["lanes", "set", "export", "acme", "--rate", "60"]).await;
