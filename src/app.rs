@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::backend::address::ConnectOptions;
 use crate::backend::engine::Store;
 use crate::backend::server::EvictionCheck;
+use crate::codec::{Codecs, PayloadCodec};
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::credentials::Credentials;
 use crate::error::Error;
@@ -125,6 +126,7 @@ pub struct AppBuilder {
     data: Data,
     errors: Vec<ErrorMap>,
     layers: Vec<Layer>,
+    codecs: Codecs,
 }
 
 impl AppBuilder {
@@ -264,6 +266,25 @@ impl AppBuilder {
         self
     }
 
+    /// A codec for values: encrypts, compresses, or writes another format. It encodes the inputs of jobs, of nodes and of schedules,
+    /// results, checkpoints and progress, and decodes them. Values that were written without a codec are read as before. Errors, headers,
+    /// keys, ids and names are not encoded. Limits of size count the encoded bytes.
+    ///
+    /// The last codec encodes; each codec decodes what it encoded. Workers without the codec postpone the jobs whose payload it encoded,
+    /// for [`TaskOptions::undecodable_for`]; after that a job fails with the code `codec_unknown` and keeps its payload, so it can be
+    /// retried. See [the guide](crate::guide::production).
+    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.add(Arc::new(codec), true);
+        self
+    }
+
+    /// A codec that decodes and does not encode: deploy it this way first, so that every process can read before one writes. Also for the
+    /// codec that another one has replaced.
+    pub fn decode_only(mut self, codec: impl PayloadCodec) -> Self {
+        self.codecs.add(Arc::new(codec), false);
+        self
+    }
+
     /// Shortens internal times in tests.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
@@ -300,6 +321,7 @@ impl AppBuilder {
         faults.gather(TaskOptions::new().resolve(&self.defaults));
         faults.gather(validate::event_capacity(self.event_capacity));
         faults.gather(validate::dispatch_timeout(self.dispatch_timeout));
+        self.codecs.check(&mut faults);
         let store = match Store::open(
             &self.url,
             &self.access,
@@ -313,7 +335,7 @@ impl AppBuilder {
             opened => Some(opened?),
         };
         faults.finish()?;
-        let store = Arc::new(store.ok_or(Error::Closed)?);
+        let store = Arc::new(store.ok_or(Error::Closed)?.with_codecs(self.codecs));
         if !self.lazy {
             store.ready_in_time().await?;
         }
@@ -353,13 +375,14 @@ impl App {
             data: Data::default(),
             errors: Vec::new(),
             layers: Vec::new(),
+            codecs: Codecs::default(),
         }
     }
 
     /// Declares a task with its options and its handler, and returns a reference to dispatch with.
     ///
     /// The handler is called with a [`Context`] and the input, once for each run. A returned error, a panic and a timeout each use one
-    /// attempt. A value of more than 64 MiB of JSON fails the job with the code `codec`.
+    /// attempt. A value of more than 64 MiB fails the job with the code `codec`.
     ///
     /// The handler's error may be any type that converts into a [`JobError`]: `JobError` itself, `anyhow::Error`, a boxed error, text,
     /// or your own type that implements [`std::error::Error`].

@@ -123,6 +123,7 @@ mod app;
 mod backend;
 mod backoff;
 mod clock;
+mod codec;
 mod config_error;
 mod crc16;
 mod credentials;
@@ -159,6 +160,7 @@ mod worker_id;
 mod workflow;
 
 pub use app::{App, AppBuilder};
+pub use codec::{CodecError, PayloadCodec};
 pub use config_error::{ConfigError, ConfigErrors};
 pub use credentials::Credentials;
 pub use error::{Error, Interrupted, JobError, MissingState, NoteError, Result, ServerError, ServerErrorKind};

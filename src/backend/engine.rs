@@ -27,6 +27,7 @@ use super::single_flight::SingleFlight;
 use super::tables::Tables;
 use super::timeouts::{CONNECT_TIMEOUT, LONGEST_RESPONSE, RESPONSE_TIMEOUT};
 use super::turns::Turns;
+use crate::codec::Codecs;
 use crate::error::{Error, Result};
 use crate::join::try_join_all;
 use crate::mutex::Mutex;
@@ -41,6 +42,8 @@ pub(crate) struct Store {
     /// How long a dispatch or a cancel is repeated while the server cannot be reached.
     pub(crate) dispatch_timeout: Duration,
     pub(crate) timings: Timings,
+    /// For the values of jobs.
+    pub(crate) codecs: Arc<Codecs>,
     /// For dispatch and settle.
     hot: SharedConnection,
     /// For small and occasional calls.
@@ -90,6 +93,7 @@ impl Store {
             eviction,
             dispatch_timeout,
             timings,
+            codecs: Arc::default(),
             hot: SharedConnection::new(Arc::clone(&address), Role::Producer),
             calm: SharedConnection::new(Arc::clone(&address), Role::Shared),
             bulk: SharedConnection::new(Arc::clone(&address), Role::Shared),
@@ -102,6 +106,11 @@ impl Store {
             tables: Mutex::default(),
             layouts: Arc::new(watch::Sender::new(())),
         })
+    }
+
+    /// The same with the codecs of an App.
+    pub(crate) fn with_codecs(self, codecs: Codecs) -> Store {
+        Store { codecs: Arc::new(codecs), ..self }
     }
 
     pub(crate) fn runtime(&self) -> &Arc<AppRuntime> {

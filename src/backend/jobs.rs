@@ -42,7 +42,7 @@ pub(crate) struct Inspected {
     /// The reason of its pending cancellation, while it is held; empty for none.
     pub(crate) cancelling: String,
     /// Its progress, as it is stored; empty for none.
-    pub(crate) progress: String,
+    pub(crate) progress: Vec<u8>,
     /// Its stored outcome while its hook has yet to run; empty for none.
     pub(crate) outcome: String,
     /// Empty for none.
@@ -83,7 +83,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         recovery: reply.text()?,
         expires_at_ms: stored_number(&reply.text()?),
         cancelling: reply.text()?,
-        progress: reply.text()?,
+        progress: reply.next()?,
         outcome: reply.text()?,
         unique_key: reply.text()?,
         key: reply.text()?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::connection::Connection;
 use super::keys::{Key, TaskKeys};
@@ -19,16 +19,17 @@ pub(crate) struct RunNote {
     pub(crate) fence: u64,
     /// Grows with each note of the run.
     pub(crate) number: u64,
-    /// JSON.
-    pub(crate) checkpoint: Option<Arc<str>>,
-    /// JSON.
-    pub(crate) progress: Option<Arc<str>>,
+    /// As it is stored.
+    pub(crate) checkpoint: Option<Arc<[u8]>>,
+    /// As it is stored.
+    pub(crate) progress: Option<Arc<[u8]>>,
 }
 
 impl RunNote {
     /// Its size in a call, apart from a few bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.checkpoint.as_ref().map_or(0, |json| json.len()) + self.progress.as_ref().map_or(0, |json| 2 * json.len())
+        self.checkpoint.as_ref().map_or(0, |value| value.len())
+            + self.progress.as_ref().map_or(0, |value| 2 * value.len())
     }
 }
 
@@ -46,7 +47,7 @@ pub(crate) async fn note(
         let progress = note.progress.as_deref().unwrap_or_default();
         call.arg(note.id.as_str()).arg(note.fence).arg(note.number);
         call.arg(note.checkpoint.as_deref().unwrap_or_default()).arg(progress);
-        call.arg(utf8_percent_encode(progress, UNSAFE).to_string());
+        call.arg(percent_encode(progress, UNSAFE).to_string());
     }
     let mut reply = call.answer(conn).await?;
     let lost: Vec<Text> = reply.next()?;
@@ -60,22 +61,24 @@ pub(crate) async fn stored(
     column: Key,
     id: &JobId,
 ) -> Result<Option<Stored>> {
-    let text: Option<Text> = redis::cmd("HGET").arg(keys.get(column)).arg(id.as_str()).call(conn, "note").await?;
-    Ok(text.and_then(|Text(text)| Stored::from_wire(&text)))
+    let found: Option<Vec<u8>> = redis::cmd("HGET").arg(keys.get(column)).arg(id.as_str()).call(conn, "note").await?;
+    Ok(found.and_then(|found| Stored::from_wire(&found)))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// When it was written, ms by the server's clock.
     pub(crate) at_ms: u64,
-    pub(crate) json: String,
+    /// JSON, encoded if the App of the worker has a codec.
+    pub(crate) value: Vec<u8>,
 }
 
 impl Stored {
-    /// Reads the column: fence, number, time, JSON.
-    pub(crate) fn from_wire(text: &str) -> Option<Stored> {
-        let mut words = text.splitn(4, ' ').skip(2);
-        Some(Stored { at_ms: stored_number(words.next()?)?, json: words.next()?.to_owned() })
+    /// Reads the column: fence, number, time, value.
+    pub(crate) fn from_wire(column: &[u8]) -> Option<Stored> {
+        let mut words = column.splitn(4, |byte| *byte == b' ').skip(2);
+        let at_ms = stored_number(std::str::from_utf8(words.next()?).ok()?)?;
+        Some(Stored { at_ms, value: words.next()?.to_vec() })
     }
 }
 
@@ -107,7 +110,7 @@ mod tests {
             id: JobId::from_wire("a"),
             fence,
             number: 1,
-            checkpoint: Some("x".repeat(bytes).into()),
+            checkpoint: Some(vec![b'x'; bytes].into()),
             progress: None,
         };
         let sizes = |notes: Vec<RunNote>| in_calls(notes).iter().map(Vec::len).collect::<Vec<_>>();
@@ -118,10 +121,10 @@ mod tests {
 
     #[test]
     fn a_note_is_read_back_unchanged() {
-        let stored = Stored::from_wire(r#"17 3 1700 {"a": "b c"}"#).unwrap();
-        assert_eq!(stored, Stored { at_ms: 1700, json: r#"{"a": "b c"}"#.to_owned() });
+        let stored = Stored::from_wire(br#"17 3 1700 {"a": "b c"}"#).unwrap();
+        assert_eq!(stored, Stored { at_ms: 1700, value: br#"{"a": "b c"}"#.to_vec() });
         for other in ["", "1", "1 2 3", "1 2 soon {}"] {
-            assert_eq!(Stored::from_wire(other), None, "{other}");
+            assert_eq!(Stored::from_wire(other.as_bytes()), None, "{other}");
         }
     }
 }

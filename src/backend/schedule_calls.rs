@@ -32,12 +32,12 @@ pub(crate) async fn put(
     tables: &Tables,
     name: &str,
     source: ScheduleSource,
-    schedule: &Schedule,
+    (schedule, digest): (&Schedule, &str),
     input: &[u8],
     by: &str,
 ) -> Result<Put> {
     tables.asked(store).await?;
-    let wanted = &Wanted { name, source, stamp: 0, by, schedule, input };
+    let wanted = &Wanted { name, source, stamp: 0, by, schedule, digest, input };
     let mut put = put_into(store, &tables.of(name), wanted).await?;
     if let Put::Partitions(count) = put {
         tables.learn(count);

@@ -24,14 +24,17 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stamp: u64,
     pub(crate) by: &'a str,
     pub(crate) schedule: &'a Schedule,
+    /// Names the rule and the input.
+    pub(crate) digest: &'a str,
+    /// As it is stored.
     pub(crate) input: &'a [u8],
 }
 
 /// Writes the schedule over this connection. Before a rule changes, fires the ticks that are due under the old one.
 /// `Due` or `Again` if it keeps changing.
 pub(crate) async fn put_over(conn: &mut impl Connection, keys: &TaskKeys, wanted: &Wanted<'_>) -> Result<Put> {
-    let Wanted { name, source, stamp, by, schedule, input } = *wanted;
-    let (json, digest) = (StoredRule::to_json(schedule), stored::digest(schedule, input));
+    let Wanted { name, source, stamp, by, schedule, digest, input } = *wanted;
+    let json = StoredRule::to_json(schedule);
     let zone_data = stored::zone_data(schedule);
     let (mut last, mut attempts, mut firings) = (Put::Again, 0, 0);
     while attempts < ATTEMPTS && firings < FIRINGS {
@@ -59,7 +62,7 @@ pub(crate) async fn put_over(conn: &mut impl Connection, keys: &TaskKeys, wanted
         let last_ms = row.as_ref().and_then(|row| row.ledger.last_ms).unwrap_or(0);
         let basis_ms = now_ms.max(last_ms);
         let next = schedule.next_after(basis_ms).map(|due_ms| (due_ms, schedule.at(name, due_ms)));
-        let (digest, json) = (digest.as_str(), json.as_str());
+        let json = json.as_str();
         let new = NewSchedule {
             name,
             source,

@@ -5,6 +5,7 @@ pub(crate) mod chain;
 pub(crate) mod job_error;
 pub(crate) mod kind;
 pub(crate) mod server;
+pub(crate) mod value;
 
 pub use job_error::{JobError, MissingState};
 pub use kind::ServerErrorKind;
@@ -15,6 +16,7 @@ use std::{fmt, io};
 
 use self::chain::Chain;
 use self::server::Nature;
+use crate::codec::CodecError;
 use crate::config_error::ConfigErrors;
 use crate::escape::Escaped;
 use crate::job::failure::Failure;
@@ -198,6 +200,15 @@ pub enum Error {
         source: serde_json::Error,
     },
 
+    /// The [`PayloadCodec`](crate::PayloadCodec) of the App failed, or the value was encoded by a codec that the App does not have.
+    #[error("cannot encode or decode {what}")]
+    PayloadCodec {
+        /// What was encoded or decoded.
+        what: String,
+        /// Why it failed.
+        source: CodecError,
+    },
+
     /// A script failed for another reason: a broken invariant, a foreign value under a key of Heartline, or a bug.
     #[error("the script {name} failed")]
     Server {
@@ -271,6 +282,7 @@ impl Error {
             | Error::WorkflowCancelled { .. }
             | Error::Denied { .. }
             | Error::Codec { .. }
+            | Error::PayloadCodec { .. }
             | Error::Server { .. }
             | Error::Closed => false,
         }
@@ -487,12 +499,12 @@ pub enum NoteError {
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
 
-    /// The JSON is too large. Nothing was stored.
-    #[error("the {what} has {size} bytes of JSON, the limit is {limit}")]
+    /// The encoded value is too large. Nothing was stored.
+    #[error("the {what} has {size} bytes, the limit is {limit}")]
     TooLarge {
         /// `checkpoint` or `progress`.
         what: &'static str,
-        /// Bytes of JSON.
+        /// Bytes of JSON, or of what the codec of the App returned.
         size: usize,
         /// The limit, bytes.
         limit: usize,
@@ -505,6 +517,15 @@ pub enum NoteError {
         what: &'static str,
         /// Where and why it failed.
         source: serde_json::Error,
+    },
+
+    /// The [`PayloadCodec`](crate::PayloadCodec) of the App failed.
+    #[error("cannot encode or decode the {what}")]
+    PayloadCodec {
+        /// `checkpoint` or `progress`.
+        what: &'static str,
+        /// Why it failed.
+        source: CodecError,
     },
 
     /// The call to Redis failed. The checkpoint or progress may still have been stored.

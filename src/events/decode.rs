@@ -1,5 +1,6 @@
 //! Decodes the entries of event streams.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
@@ -7,6 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use super::event::Event;
 use crate::backend::streams::Entry;
+use crate::codec::Codecs;
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
 use crate::job::snooze::Snoozes;
@@ -38,9 +40,10 @@ pub(super) fn total_of(entry: &Entry) -> Option<u64> {
 ///
 /// # Errors
 /// The name of a field whose words do not match `docs/wire-format.md`.
-pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
+pub(crate) fn decode(task: &str, entry: &Entry, codecs: &Codecs) -> Result<Decoded, String> {
     let mut reading = Reading {
         task,
+        codecs,
         at: written_at(&entry.id),
         worker: "",
         reason: None,
@@ -64,6 +67,7 @@ fn is_context(name: &str) -> bool {
 
 struct Reading<'a> {
     task: &'a str,
+    codecs: &'a Codecs,
     at: Option<SystemTime>,
     worker: &'a str,
     reason: Option<StallReason>,
@@ -132,7 +136,8 @@ impl<'a> Reading<'a> {
                 self.push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker })
             }),
             "progress" => groups(value, |[id, said]| {
-                let JobProgress { value, message, .. } = JobProgress::from_json(&message_of(said), 0);
+                let JobProgress { value, message, .. } =
+                    JobProgress::read(&Cow::from(percent_decode_str(said)), self.codecs, 0);
                 let (task, worker) = (self.task_name(), self.holder());
                 self.push(Event::Progress { task, id: job(id), at: self.at?, value, message, worker })
             }),
@@ -374,7 +379,7 @@ mod tests {
             ("removed", "k"),
         ]);
         assert_eq!(total_of(&entry), Some(9));
-        let decoded = decode("export", &entry).unwrap();
+        let decoded = decode("export", &entry, &Codecs::default()).unwrap();
         assert!(!decoded.unknown_fields);
         assert_eq!(
             names(&decoded),
@@ -418,7 +423,7 @@ mod tests {
         let waited = |id: &str, since: &str| {
             let mut entry = entry(&[("since", since), ("started", id)]);
             entry.id = format!("{}-0", dispatched + 5000);
-            match &decode("export", &entry).unwrap().events[..] {
+            match &decode("export", &entry, &Codecs::default()).unwrap().events[..] {
                 [Event::Started { waited, .. }] => waited.map(to_ms),
                 other => panic!("{other:?}"),
             }
@@ -444,7 +449,7 @@ mod tests {
             ("reason", "handler_silent"),
             ("stalled", "a 1 recovered host-1-00000000 b 2 failed -"),
         ];
-        let decoded = decode("export", &entry(&fields)).unwrap();
+        let decoded = decode("export", &entry(&fields), &Codecs::default()).unwrap();
         let event = StalledEvent {
             task: "export".into(),
             id: job("a"),
@@ -469,7 +474,7 @@ mod tests {
             ("overlapped", "b 60000"),
             ("missed", "c 50000 7 d 1 1"),
         ];
-        let decoded = decode("export", &entry(&fields)).unwrap();
+        let decoded = decode("export", &entry(&fields), &Codecs::default()).unwrap();
         assert!(!decoded.unknown_fields);
         let named = ["dispatched a@60000", "scheduled a@60000", "overlapped b@60000", "missed c@50000", "missed d@1"];
         assert_eq!(names(&decoded), named.map(|name| format!("task:{name}")));
@@ -488,7 +493,9 @@ mod tests {
 
     #[test]
     fn fields_of_a_later_version_are_skipped() {
-        let decoded = decode("t", &entry(&[("total", "3"), ("archived", "x y"), ("dispatched", "a")])).unwrap();
+        let decoded =
+            decode("t", &entry(&[("total", "3"), ("archived", "x y"), ("dispatched", "a")]), &Codecs::default())
+                .unwrap();
         assert_eq!((names(&decoded), decoded.unknown_fields), (vec!["task:dispatched a".to_owned()], true));
     }
 
@@ -509,10 +516,10 @@ mod tests {
             ("overlapped", "a soon"),
             ("missed", "a 1 many"),
         ] {
-            assert_eq!(decode("t", &entry(&[(name, value)])), Err(name.to_owned()));
+            assert_eq!(decode("t", &entry(&[(name, value)]), &Codecs::default()), Err(name.to_owned()));
         }
         let twice = [("reason", "silent"), ("stalled", "a 1 forgotten w")];
-        assert_eq!(decode("t", &entry(&twice)), Err("stalled".to_owned()));
+        assert_eq!(decode("t", &entry(&twice), &Codecs::default()), Err("stalled".to_owned()));
     }
 
     #[test]
@@ -521,7 +528,7 @@ mod tests {
         let fields = prop::collection::vec((names, "[a-z0-9 -]{0,20}|\\PC{0,8}"), 0..6);
         proptest!(|(id in "\\PC{0,20}", fields in fields)| {
             let entry = Entry { id, fields };
-            let _ = (total_of(&entry), decode("t", &entry));
+            let _ = (total_of(&entry), decode("t", &entry, &Codecs::default()));
         });
     }
 }

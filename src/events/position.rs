@@ -9,6 +9,7 @@ use super::source::Followed;
 use super::stream_event::{self, StreamEvent};
 use crate::backend::keys::TaskKeys;
 use crate::backend::streams::Entry;
+use crate::codec::Codecs;
 use crate::escape::Escaped;
 
 /// How far the stream of a task, or of one of its partitions, was read.
@@ -49,9 +50,9 @@ pub(super) fn start_ms(server_ms: u64, ago: Duration) -> u64 {
 }
 
 /// Moves the position past the entry. Returns how many events before it or in it were missed, and the events in it.
-pub(super) fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) {
+pub(super) fn read_entry(position: &mut Position, entry: Entry, codecs: &Codecs) -> (u64, Vec<StreamEvent>) {
     let task = &*position.name;
-    let (decoded, damaged) = match stream_event::read(task, &entry) {
+    let (decoded, damaged) = match stream_event::read(task, &entry, codecs) {
         Ok(decoded) => (decoded, false),
         Err(field) => {
             tracing::warn!(task, entry = entry.id, field = %Escaped(&field), "an event entry is damaged and was skipped");
@@ -102,7 +103,7 @@ mod tests {
     fn trimmed_events_are_counted() {
         let mut position = position();
         let mut read = |id: &str, fields: &[(&str, &str)]| {
-            let (missed, events) = read_entry(&mut position, entry(id, fields));
+            let (missed, events) = read_entry(&mut position, entry(id, fields), &Codecs::default());
             (missed, events.len())
         };
         assert_eq!(read("1-0", &[("total", "50"), ("dispatched", "a b")]), (0, 2), "no baseline yet");

@@ -309,7 +309,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let mut batch = Vec::with_capacity(entries.len());
         for entry in entries {
             let Some(position) = self.positions.get_mut(at) else { return };
-            let (missed, events) = read_entry(position, entry);
+            let (missed, events) = read_entry(position, entry, &self.channel.source.store.codecs);
             if self.channel.key == Key::Events {
                 if missed > 0 {
                     self.channel.source.waiters.poll_all();

@@ -5,6 +5,7 @@ use super::event::Event;
 use super::workflow_event::{self, WorkflowEvent};
 use crate::backend::keys::workflow_of;
 use crate::backend::streams::Entry;
+use crate::codec::Codecs;
 use crate::stall::action::StalledEvent;
 
 pub(super) enum StreamEvent {
@@ -39,14 +40,14 @@ impl StreamEvent {
 ///
 /// # Errors
 /// The name of a field whose words do not match `docs/wire-format.md`.
-pub(super) fn read(name: &str, entry: &Entry) -> Result<Decoded<StreamEvent>, String> {
+pub(super) fn read(name: &str, entry: &Entry, codecs: &Codecs) -> Result<Decoded<StreamEvent>, String> {
     let (events, unknown_fields) = match workflow_of(name) {
         Some(workflow) => {
             let Decoded { events, unknown_fields } = workflow_event::decode(workflow, entry)?;
             (events.into_iter().map(StreamEvent::Workflow).collect(), unknown_fields)
         }
         None => {
-            let Decoded { events, unknown_fields } = decode::decode(name, entry)?;
+            let Decoded { events, unknown_fields } = decode::decode(name, entry, codecs)?;
             (events.into_iter().map(StreamEvent::Job).collect(), unknown_fields)
         }
     };

@@ -12,6 +12,7 @@ use super::parts::Cursors;
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::streams::{self, Entry};
+use crate::codec::Codecs;
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, RejectedOutcome};
@@ -135,7 +136,7 @@ impl Inspector {
         let mut entries: Vec<Entry> = pages.into_iter().flat_map(|(entries, _)| entries).collect();
         entries.sort_by_key(Entry::at_ms);
         Ok(EventPage {
-            events: entries.iter().flat_map(|entry| read(task, entry)).collect(),
+            events: entries.iter().flat_map(|entry| read(task, entry, &self.store.codecs)).collect(),
             next: cursors.text().unwrap_or_default(),
             has_more,
         })
@@ -169,7 +170,8 @@ impl Inspector {
         let mut events = Vec::new();
         for stream in [Key::Events, Key::Stalls] {
             for entry in self.entries_with(keys, stream, id.as_str(), times).await? {
-                let decoded = decode(keys.task(), &entry).map(|decoded| decoded.events).unwrap_or_default();
+                let decoded =
+                    decode(keys.task(), &entry, &self.store.codecs).map(|decoded| decoded.events).unwrap_or_default();
                 let own = decoded.into_iter().filter(|event| event.id() == id);
                 // A stall is in both streams.
                 own.for_each(|event| {
@@ -201,7 +203,7 @@ impl Inspector {
     ) -> Result<Vec<RejectedReport>, Error> {
         let mut found = Vec::new();
         for entry in self.entries_with(keys, Key::Events, "outcome_rejected", (0, None)).await? {
-            let decoded = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
+            let decoded = decode(task, &entry, &self.store.codecs).map(|decoded| decoded.events).unwrap_or_default();
             found.extend(decoded.into_iter().filter_map(|event| match event {
                 Event::OutcomeRejected { id, at, fence, outcome, worker, .. } => {
                     Some(RejectedReport { id, worker, fence, outcome, at, late_by: None })
@@ -227,7 +229,10 @@ impl Inspector {
         while found.iter().any(|late| late.late_by.is_none()) {
             let range = async |conn: &mut _| streams::range(conn, keys, Key::Stalls, &before, true, PAGE).await;
             let entries = self.ask_for_entries(keys, range).await?;
-            for event in entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default()) {
+            for event in entries
+                .iter()
+                .flat_map(|entry| decode(task, entry, &self.store.codecs).map(|d| d.events).unwrap_or_default())
+            {
                 let Event::Stalled(stall) = event else { continue };
                 let its =
                     |late: &&mut RejectedReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
@@ -282,7 +287,7 @@ fn is_same_stall(one: &Event, other: &Event) -> bool {
 }
 
 /// The events of an entry. Empty if another version wrote it in an unknown format.
-fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
+fn read(task: &str, entry: &Entry, codecs: &Codecs) -> Vec<TaskEvent> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
     let (at, task_name, by) = (at_ms(entry.at_ms()), task.to_owned(), field("by").unwrap_or_default());
     if let Some(reason) = field("paused") {
@@ -291,6 +296,6 @@ fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
     if field("resumed").is_some() {
         return vec![TaskEvent::Pause(PauseEvent::Resumed { task: task_name, at, by })];
     }
-    let decoded = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    let decoded = decode(task, entry, codecs).map(|decoded| decoded.events).unwrap_or_default();
     decoded.into_iter().map(TaskEvent::Job).collect()
 }

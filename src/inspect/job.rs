@@ -20,6 +20,7 @@ use crate::backend::note::{self, Stored};
 use crate::backend::overview;
 use crate::backend::timeouts::response_time;
 use crate::backend::values;
+use crate::codec::Codecs;
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
@@ -97,14 +98,17 @@ pub struct JobReport {
     pub error: Option<Failure>,
     /// Its last progress, as set by `Context::progress`.
     pub progress: Option<JobProgress>,
-    /// The size of its payload, bytes of JSON.
+    /// The size of its payload, bytes as stored.
     pub payload_bytes: usize,
-    /// The size of its result, bytes of JSON. 0 if none is stored.
+    /// The size of its result, bytes as stored. 0 if none is stored.
     pub result_bytes: usize,
     /// The size of its last checkpoint and its metadata, bytes. 0 if there is none.
     pub checkpoint_bytes: usize,
-    /// Its payload, as selected by [`JobValues`]. A string if it is not valid JSON.
+    /// Its payload, as selected by [`JobValues`]. A string if it is not valid JSON. If this App cannot decode it, a string that says so and
+    /// names the codec.
     pub payload: Option<Value>,
+    /// Whether `payload` is such a string, so that it cannot be dispatched again.
+    pub is_payload_encoded: bool,
     /// Its result, selected in the same way.
     pub result: Option<Value>,
     /// Its last checkpoint, unless [`JobValues::None`] was passed.
@@ -150,7 +154,7 @@ impl Inspector {
         let keys = self.table_of(task, &id).await?;
         let found = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
         let Some(found) = found else { return Ok(None) };
-        let mut report = report(task, id, found);
+        let mut report = report(task, id, found, &self.store.codecs);
         if report.state == JobState::Waiting {
             // A job can be read even if its task cannot. The rest of a task is compared with the clock of this process.
             let full = self.look(async |conn| overview::full(conn, &keys).await).await.ok().flatten();
@@ -167,14 +171,18 @@ impl Inspector {
             JobValues::All => true,
         };
         if is_wanted(report.payload_bytes) {
-            report.payload = self.value(&keys, &report.id, report.payload_bytes, Column::Payload).await?;
+            let payload = self.value(&keys, &report.id, report.payload_bytes, Column::Payload).await?;
+            let payload = payload.map(|payload| self.store.codecs.readable(&payload));
+            report.is_payload_encoded = payload.as_ref().is_some_and(Result::is_err);
+            report.payload = payload.map(|payload| payload.unwrap_or_else(Value::String));
         }
         if report.checkpoint_bytes > 0 && values != JobValues::None {
             let stored = self.ask(async |conn| note::stored(conn, &keys, Key::Checkpoint, &report.id).await).await?;
-            report.checkpoint = stored.map(|stored| json_or_text(stored.json));
+            report.checkpoint = stored.map(|stored| self.store.codecs.shown(&stored.value));
         }
         if report.result_bytes > 0 && is_wanted(report.result_bytes) {
-            report.result = self.value(&keys, &report.id, report.result_bytes, Column::Result).await?;
+            let result = self.value(&keys, &report.id, report.result_bytes, Column::Result).await?;
+            report.result = result.map(|result| self.store.codecs.shown(&result));
         }
         Ok(Some(report))
     }
@@ -185,7 +193,7 @@ impl Inspector {
         id: &JobId,
         bytes: usize,
         column: Column,
-    ) -> Result<Option<Value>, Error> {
+    ) -> Result<Option<Vec<u8>>, Error> {
         let (keys, id) = (Arc::clone(keys), id.clone());
         let read = move |mut conn| async move {
             match column {
@@ -193,14 +201,11 @@ impl Inspector {
                 Column::Result => values::result(&mut conn, &keys, id.as_str()).await,
             }
         };
-        let bytes = if bytes > LARGE {
-            self.store.read_apart(response_time(bytes), read).await?
+        if bytes > LARGE {
+            self.store.read_apart(response_time(bytes), read).await
         } else {
-            self.store.read(response_time(bytes), async |conn| read(conn.clone()).await).await?
-        };
-        Ok(bytes.map(|bytes| {
-            serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into())
-        }))
+            self.store.read(response_time(bytes), async |conn| read(conn.clone()).await).await
+        }
     }
 }
 
@@ -210,12 +215,7 @@ enum Column {
     Result,
 }
 
-/// Parses JSON. Invalid JSON becomes a string.
-fn json_or_text(json: String) -> Value {
-    serde_json::from_str(&json).unwrap_or(Value::String(json))
-}
-
-fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
+fn report(task: &str, id: JobId, found: Inspected, codecs: &Codecs) -> JobReport {
     let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, enqueued_at_ms, .. } = found;
     let overrides: Overrides = serde_json::from_str(&overrides).unwrap_or_default();
     let state = job.state;
@@ -259,11 +259,13 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
             headers: overrides.headers,
         },
         error,
-        progress: Stored::from_wire(&found.progress).map(|stored| JobProgress::from_json(&stored.json, stored.at_ms)),
+        progress: Stored::from_wire(&found.progress)
+            .map(|stored| JobProgress::read(&stored.value, codecs, stored.at_ms)),
         payload_bytes: found.payload_bytes,
         result_bytes: found.result_bytes,
         checkpoint_bytes: found.checkpoint_bytes,
         payload: None,
+        is_payload_encoded: false,
         result: None,
         checkpoint: None,
         id,

@@ -47,7 +47,7 @@ impl Inspector {
     /// [`Error::JobNotFound`] if it was never dispatched, or was removed.
     pub async fn wait(&self, task: &str, id: &str, time: Duration) -> Result<JobState, Error> {
         match self.handle(task, id)?.result_within(time).await {
-            Ok(_) | Err(Error::ResultGone { .. }) => Ok(JobState::Completed),
+            Ok(_) | Err(Error::ResultGone { .. } | Error::PayloadCodec { .. }) => Ok(JobState::Completed),
             Err(Error::JobFailed(_)) => Ok(JobState::Failed),
             Err(Error::JobCancelled { .. }) => Ok(JobState::Cancelled),
             Err(e) => Err(e),

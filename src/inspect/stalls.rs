@@ -16,6 +16,7 @@ use super::workers::{DetectorReport, WorkerReport, WorkerState};
 use crate::backend::jobs;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::streams::{self, Entry};
+use crate::codec::Codecs;
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::Event;
@@ -286,7 +287,8 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     let watched: Vec<&str> = field("watched").unwrap_or_default().split(' ').collect();
     let number = |at: usize| watched.get(at).and_then(|word| word.parse::<u64>().ok());
     let asker = watched.get(3).filter(|asker| **asker != "-").map(|asker| WorkerId::from_wire(asker));
-    let events = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    // No stall has a value.
+    let events = decode(task, entry, &Codecs::default()).map(|decoded| decoded.events).unwrap_or_default();
     let stalls = events.into_iter().filter_map(|event| match event {
         Event::Stalled(stall) => Some(stall),
         _ => None,

@@ -95,7 +95,8 @@ impl SimulatedSchedules {
     pub async fn put(&self, conn: &mut impl ConnectionLike, writer: SimulatedWriter<'_>) -> Result<String> {
         let SimulatedWriter { stamp, name, schedule, input } = writer;
         let source = source_of(stamp);
-        let wanted = Wanted { name, source, stamp: stamp.unwrap_or(0), by: "ada", schedule, input };
+        let digest = &stored::digest(schedule, input, None);
+        let wanted = Wanted { name, source, stamp: stamp.unwrap_or(0), by: "ada", schedule, digest, input };
         Ok(format!("{:?}", put_over(conn, &self.0, &wanted).await?))
     }
 
@@ -107,7 +108,7 @@ impl SimulatedSchedules {
         basis_ms: u64,
     ) -> Result<String> {
         let SimulatedWriter { stamp, name, schedule, input } = writer;
-        let (digest, json) = (stored::digest(schedule, input), StoredRule::to_json(schedule));
+        let (digest, json) = (stored::digest(schedule, input, None), StoredRule::to_json(schedule));
         let new = NewSchedule {
             name,
             source: source_of(stamp),

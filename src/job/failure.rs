@@ -51,6 +51,8 @@ pub mod codes {
     pub const TIMEOUT: &str = "timeout";
     /// The payload is not a valid input of the handler, or the handler's value cannot be encoded.
     pub const CODEC: &str = "codec";
+    /// The payload was encoded by a [`PayloadCodec`](crate::PayloadCodec) that the workers do not have. Add the codec, and retry the job.
+    pub const CODEC_UNKNOWN: &str = "codec_unknown";
     /// The handler asked for data that its worker does not have.
     pub const MISSING_STATE: &str = "missing_state";
     /// The server closes the connection each time it sends the payload, for example because its output buffer is too small.
@@ -81,7 +83,7 @@ pub mod codes {
 
     /// Whether Heartline itself uses this code, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_STATE, PAYLOAD_UNREADABLE, CORRUPT];
+        let of_runs = [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, CODEC_UNKNOWN, MISSING_STATE, PAYLOAD_UNREADABLE, CORRUPT];
         let of_jobs = [WORKER_CRASHED, EXPIRED, CANCELLED, REPLACED];
         let of_nodes = [RESULT_NOT_AVAILABLE, SKIPPED, NOT_ENDED];
         of_runs.contains(&code) || of_jobs.contains(&code) || of_nodes.contains(&code)

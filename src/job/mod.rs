@@ -1,5 +1,6 @@
 //! Jobs: ids, states, outcomes, failures.
 
+pub(crate) mod child_graph;
 pub(crate) mod failure;
 pub(crate) mod id;
 pub(crate) mod instance;

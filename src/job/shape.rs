@@ -1,15 +1,6 @@
 //! The shape of a graph: the part that all instances of the graph share.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
-/// A graph that runs as a node, with the inputs of its nodes: JSON in `input` or in `grow`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ChildGraph {
-    pub(crate) shape: Shape,
-    /// The inputs of the nodes that have one, by node number.
-    pub(crate) inputs: Vec<(u32, Box<RawValue>)>,
-}
 
 /// A graph without the inputs of its nodes: JSON in `shapes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,8 +64,6 @@ pub(super) struct ScheduleNames<'a> {
     watch: &'a TaskMonitor,
     timetable: &'a Mutex<Timetable>,
     own: Vec<DeclaredSchedule>,
-    /// The digest of each of `own`.
-    digests: Vec<String>,
     /// Those of `own` that have to be written.
     open: BTreeSet<usize>,
     /// Why those that could not be written were refused, as last logged.
@@ -85,13 +83,12 @@ impl<'a> ScheduleNames<'a> {
         let (keys, parts) = (&watch.task.keys, watch.task.keys.parts() as usize);
         let is_own = |declared: &&DeclaredSchedule| part_of(&declared.name, parts) == keys.part() as usize;
         let own: Vec<_> = watch.task.schedules.iter().filter(is_own).cloned().collect();
-        let digests = own.iter().map(|own| stored::digest(&own.schedule, &own.input)).collect();
         let open = (0..own.len()).collect();
         if own.iter().any(|own| matches!(own.schedule.overlap, Overlap::Queue | Overlap::Replace)) {
             timetable.lock().has_queue();
         }
         let refused = BTreeMap::new();
-        ScheduleNames { keeper, watch, timetable, own, digests, open, refused, reported: None, older: Some(0) }
+        ScheduleNames { keeper, watch, timetable, own, open, refused, reported: None, older: Some(0) }
     }
 
     pub(super) async fn run(mut self) {
@@ -132,8 +129,7 @@ impl<'a> ScheduleNames<'a> {
         let (since, last) = self.reported.unwrap_or((now, now));
         let since = if now.since(last) > timings.schedule_look * GAP { now } else { since };
         let may_prune = now.since(since) >= timings.schedule_steady;
-        let digests = self.digests.iter().map(String::as_str);
-        let names: Vec<(&str, &str)> = self.own.iter().map(|own| own.name.as_str()).zip(digests).collect();
+        let names: Vec<(&str, &str)> = self.own.iter().map(|own| (own.name.as_str(), own.digest.as_str())).collect();
         let mut chunks: Vec<&[(&str, &str)]> = names.chunks(NAMES).collect();
         if chunks.is_empty() {
             chunks.push(&[]);
@@ -181,9 +177,9 @@ impl<'a> ScheduleNames<'a> {
     }
 
     async fn put(&self, at: usize) -> Result<Put, Error> {
-        let Some(DeclaredSchedule { name, schedule, input }) = self.own.get(at) else { return Ok(Put::Kept) };
+        let Some(DeclaredSchedule { name, schedule, digest, input }) = self.own.get(at) else { return Ok(Put::Kept) };
         let (task, by, source) = (&self.watch.task, self.keeper.worker.id.as_str(), ScheduleSource::Code);
-        let wanted = &Wanted { name, source, stamp: task.stamp, by, schedule, input };
+        let wanted = &Wanted { name, source, stamp: task.stamp, by, schedule, digest, input };
         sized(self.keeper, input.len(), async |conn| put_over(conn, &task.keys, wanted).await).await
     }
 
@@ -245,7 +241,7 @@ impl<'a> ScheduleNames<'a> {
         let read = async |conn: &mut OwnConnection| schedules::input(conn, keys, name).await;
         let Some(input) = sized(self.keeper, row.input_bytes, read).await? else { return Ok(()) };
         let (source, stamp, by) = (row.source, row.stamp_ms, row.by.as_str());
-        let wanted = &Wanted { name, source, stamp, by, schedule: &schedule, input: &input };
+        let wanted = &Wanted { name, source, stamp, by, schedule: &schedule, digest: &row.digest, input: &input };
         sized(self.keeper, input.len(), async |conn| put_over(conn, keys, wanted).await).await.map(drop)
     }
 }

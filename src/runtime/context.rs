@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::held_jobs::{Flags, HeldJob};
 use super::note_store::NoteStore;
-use super::notes::{MESSAGE_CUT, checkpoint_json, progress_json};
+use super::notes::{MESSAGE_CUT, encoded_checkpoint, encoded_progress};
 use super::state::Data;
 use crate::backend::keys::Key;
+use crate::codec::Codecs;
 use crate::error::Interrupted;
 use crate::error::NoteError;
 use crate::error::job_error::MissingState;
@@ -174,7 +175,7 @@ impl Context {
     /// Stores where the next run of the job can continue, and shows that the handler is alive, as [`Context::heartbeat`] does. The next
     /// run, after a crash, a failure or a shutdown, reads it with [`Context::last_checkpoint`].
     ///
-    /// At most 64 KiB of JSON. It is written once per third of the stall interval, and the latest wins, so it is free to call at every
+    /// At most 64 KiB. It is written once per third of the stall interval, and the latest wins, so it is free to call at every
     /// step. If the run fails or is requeued, a newer checkpoint is written before the outcome, unless Redis is full and accepts only
     /// outcomes. A crash loses a checkpoint that was not written yet. A job that completes keeps no checkpoint.
     ///
@@ -183,8 +184,8 @@ impl Context {
     ///   or the run has ended.
     /// - [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be stored.
     pub fn checkpoint<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
-        let json = checkpoint_json(state)?;
-        self.note(|held| held.notes.set_checkpoint(json))
+        let stored = encoded_checkpoint(state, &self.codecs())?;
+        self.note(|held| held.notes.set_checkpoint(stored))
     }
 
     /// As [`Context::checkpoint`], and waits until Redis has it, for at most 5 s. So after a crash only the work since
@@ -226,16 +227,19 @@ impl Context {
     /// Cancel safe.
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, NoteError> {
         let own = self.0.held.notes.unwritten_checkpoint();
-        let json = match (own, &self.0.note_store) {
-            (Some(json), _) => Some(json),
-            (None, Some(store)) => store.stored(Key::Checkpoint, self.id()).await?.map(|stored| stored.json),
+        let value = match (own, &self.0.note_store) {
+            (Some(value), _) => Some(value),
+            (None, Some(store)) => store.stored(Key::Checkpoint, self.id()).await?.map(|stored| stored.value.into()),
             (None, None) => None,
         };
-        let Some(json) = json else { return Ok(None) };
-        Ok(serde_json::from_str(&json)
+        let Some(value) = value else { return Ok(None) };
+        let codecs = self.codecs();
+        let read = codecs.decode(&value).map_err(|e| e.with_causes());
+        let read = read.and_then(|json| serde_json::from_slice(&json).map_err(|e| e.to_string()));
+        Ok(read
             .inspect_err(|e| {
-                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Escaped(&e.to_string()),
-                    "the checkpoint has another type; the run starts without it");
+                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Escaped(e),
+                    "the checkpoint cannot be decoded; the run starts without it");
             })
             .ok())
     }
@@ -250,8 +254,13 @@ impl Context {
     /// # Errors
     /// As [`Context::checkpoint`].
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T, message: impl AsRef<str>) -> Result<(), NoteError> {
-        let json = progress_json(value, cut(message.as_ref(), MESSAGE_CUT))?;
-        self.note(|held| held.notes.set_progress(json))
+        let stored = encoded_progress(value, cut(message.as_ref(), MESSAGE_CUT), &self.codecs())?;
+        self.note(|held| held.notes.set_progress(stored))
+    }
+
+    /// The codecs of the App. A test of a handler has none.
+    pub(crate) fn codecs(&self) -> Arc<Codecs> {
+        self.0.note_store.as_ref().map(|notes| Arc::clone(&notes.store.codecs)).unwrap_or_default()
     }
 
     fn note(&self, note: impl FnOnce(&HeldJob)) -> Result<(), NoteError> {

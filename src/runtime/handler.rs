@@ -21,8 +21,8 @@ pub(crate) type Hook = Arc<dyn Fn(Context, Outcome<Vec<u8>>) -> RunFuture + Send
 pub(crate) enum RunError {
     /// The handler returned this error.
     Handler(JobError),
-    /// The handler cannot decode the payload.
-    Undecodable(String),
+    /// The handler cannot decode the payload: a code, and why.
+    Undecodable(&'static str, String),
     /// The value cannot be stored as JSON.
     Codec(String),
 }

@@ -56,7 +56,7 @@ impl RunFailure {
     pub fn job_error(&self) -> Option<&JobError> {
         match &self.0 {
             RunError::Handler(e) => Some(e),
-            RunError::Undecodable(_) | RunError::Codec(_) => None,
+            RunError::Undecodable(..) | RunError::Codec(_) => None,
         }
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             RunError::Handler(e) => fmt::Display::fmt(e, f),
-            RunError::Undecodable(what) | RunError::Codec(what) => f.write_str(what),
+            RunError::Undecodable(_, what) | RunError::Codec(what) => f.write_str(what),
         }
     }
 }

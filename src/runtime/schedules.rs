@@ -10,7 +10,9 @@ use crate::schedule::rule::Schedule;
 pub(crate) struct DeclaredSchedule {
     pub(crate) name: String,
     pub(crate) schedule: Schedule,
-    /// The input of its jobs, as JSON.
+    /// Names the rule and the input.
+    pub(crate) digest: String,
+    /// The input of its jobs, as it is stored.
     pub(crate) input: Arc<[u8]>,
 }
 

@@ -14,8 +14,10 @@ use crate::backend::keys::TaskKeys;
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::workflow::nodes;
+use crate::codec::Codecs;
 use crate::config_error::{self, ConfigError, ConfigErrors};
 use crate::error::Error;
+use crate::error::value::read_value;
 use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
@@ -250,7 +252,8 @@ impl NodeReader<'_> {
                 for ((node, state), value) in some.iter().zip(states).zip(values) {
                     let name = self.shape.nodes.get(*node as usize).map_or_else(String::new, |node| node.name.clone());
                     let job = NodeId { node: *node, ..self.node.clone() }.job_id();
-                    let said = value_or_failure(&name, job, state.as_deref().unwrap_or_default(), value)?;
+                    let said =
+                        value_or_failure(&name, job, state.as_deref().unwrap_or_default(), value, &self.store.codecs)?;
                     found.push((name, said));
                 }
             }
@@ -262,19 +265,19 @@ impl NodeReader<'_> {
 /// The value or failure of a node, from its state and its stored value or error.
 ///
 /// # Errors
-/// `Codec` if its value cannot be decoded as `T`.
+/// `Codec` or `PayloadCodec` if its value cannot be decoded as `T`.
 pub(crate) fn value_or_failure<T: DeserializeOwned>(
     name: &str,
     job: JobId,
     state: &str,
     kept: Option<Vec<u8>>,
+    codecs: &Codecs,
 ) -> Result<Result<T, Failure>, Error> {
     let plain = |code: &str, message: &str| StoredError { code: code.to_owned(), message: message.to_owned() };
     let error = match state.as_bytes().first() {
         Some(b'c') => {
-            let read = serde_json::from_slice(kept.as_deref().unwrap_or(b"null"));
             let what = || format!("the value of the node {}", config_error::shown(name));
-            return Ok(Ok(read.map_err(|source| Error::Codec { what: what(), source })?));
+            return read_value(kept.as_deref().unwrap_or(b"null"), codecs, what).map(Ok);
         }
         Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&kept.unwrap_or_default())),
         Some(b's') => plain(codes::SKIPPED, "the node did not run"),

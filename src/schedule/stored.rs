@@ -81,11 +81,16 @@ impl StoredRule {
     }
 }
 
-/// Names a rule and an input by their content. The version of the zone data does not belong to it.
-pub(crate) fn digest(schedule: &Schedule, input: &[u8]) -> String {
+/// Names a rule and an input (JSON) by their content, and the codec that encodes the input. The version of the zone data does not
+/// belong to it.
+pub(crate) fn digest(schedule: &Schedule, input: &[u8], encoder: Option<&str>) -> String {
     let mut content = StoredRule::to_json(schedule).into_bytes();
     content.push(b'\n');
     content.extend_from_slice(input);
+    if let Some(name) = encoder {
+        content.push(b'\n');
+        content.extend_from_slice(name.as_bytes());
+    }
     let digits = base62::encode_fmt(Uuid::new_v5(&Uuid::NAMESPACE_OID, &content).as_u128());
     format!("{digits:0>22}")
 }
@@ -146,15 +151,16 @@ mod tests {
 
     #[test]
     fn the_digest_covers_the_rule_and_the_input() {
-        let name = digest(&nightly(), b"{}");
+        let name = digest(&nightly(), b"{}", None);
         // Stored rows depend on it: it must never change.
         assert_eq!(name, "0ZLI8tQITCjfOPacWrKSlS");
-        assert_eq!(name, digest(&Schedule::cron(" 30 2  * * *").unwrap().tz("europe/berlin").unwrap(), b"{}"));
+        assert_eq!(name, digest(&Schedule::cron(" 30 2  * * *").unwrap().tz("europe/berlin").unwrap(), b"{}", None));
         for other in [nightly().missed(Missed::Skip), nightly().grace(Duration::from_secs(61))] {
-            assert_ne!(name, digest(&other, b"{}"));
+            assert_ne!(name, digest(&other, b"{}", None));
         }
-        assert_ne!(name, digest(&nightly(), b"{ }"));
-        assert_eq!(digest(&nightly(), b"").len(), 22);
+        assert_ne!(name, digest(&nightly(), b"{ }", None));
+        assert_ne!(name, digest(&nightly(), b"{}", Some("aes-gcm")));
+        assert_eq!(digest(&nightly(), b"", None).len(), 22);
     }
 
     #[test]

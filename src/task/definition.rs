@@ -9,7 +9,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::codec::CodecError;
 use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::job::failure::codes;
 use crate::job::outcome::Outcome;
 use crate::limits::RESULT_LIMIT;
 use crate::options::task::TaskOptions;
@@ -176,23 +178,25 @@ impl<I, O> TaskHandler<I, O> {
         let folded: Handler = Arc::new(move |context, payload| {
             let handler = Arc::clone(&handler);
             Box::pin(async move {
-                let input: I = serde_json::from_slice(&payload).map_err(|e| {
-                    RunError::Undecodable(format!("the payload is not a valid input of this task: {}", shape_fault(&e)))
-                })?;
-                drop(payload);
+                let input: I = input_of(&context, payload)?;
+                let codecs = context.codecs();
                 let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
                 let value = serde_json::to_vec(&output)
                     .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
                 if is_no_number(&output) {
                     return Err(RunError::Codec("the value is NaN or infinite, which JSON cannot hold".to_owned()));
                 }
+                if value == b"null" {
+                    return Ok(None);
+                }
+                let value = codecs
+                    .encode(value)
+                    .map_err(|e| RunError::Codec(format!("the value cannot be encoded: {}", e.with_causes())))?;
                 if value.len() > RESULT_LIMIT {
                     let size = value.len();
-                    return Err(RunError::Codec(format!(
-                        "the value has {size} bytes of JSON, the limit is {RESULT_LIMIT}"
-                    )));
+                    return Err(RunError::Codec(format!("the value has {size} bytes, the limit is {RESULT_LIMIT}")));
                 }
-                Ok((value != b"null").then_some(value))
+                Ok(Some(value))
             })
         });
         TaskHandler {
@@ -239,6 +243,19 @@ impl<I, O> TaskHandler<I, O> {
     }
 }
 
+/// The input in a payload.
+fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>) -> Result<I, RunError> {
+    let codecs = context.codecs();
+    let json = codecs.decode(&payload).map_err(|e| {
+        let code = if matches!(e, CodecError::Unknown { .. }) { codes::CODEC_UNKNOWN } else { codes::CODEC };
+        RunError::Undecodable(code, format!("the payload cannot be decoded: {}", e.with_causes()))
+    })?;
+    serde_json::from_slice(&json).map_err(|e| {
+        let fault = shape_fault(&e);
+        RunError::Undecodable(codes::CODEC, format!("the payload is not a valid input of this task: {fault}"))
+    })
+}
+
 /// Whether the value is a float that JSON would write as `null`, which cannot be read back as a number.
 fn is_no_number<O: 'static>(value: &O) -> bool {
     let value: &dyn Any = value;
@@ -259,8 +276,12 @@ where
         Box::pin(async move {
             let outcome = match outcome {
                 Outcome::Completed(value) => {
-                    let json = if value.is_empty() { b"null".as_slice() } else { &value };
-                    Outcome::Completed(serde_json::from_slice(json).map_err(|e| {
+                    let codecs = context.codecs();
+                    let json = codecs.decode(if value.is_empty() { b"null" } else { &value });
+                    let json = json.map_err(|e| {
+                        RunError::Codec(format!("the hook cannot decode the value: {}", e.with_causes()))
+                    })?;
+                    Outcome::Completed(serde_json::from_slice(&json).map_err(|e| {
                         RunError::Codec(format!("the hook cannot decode the value: {}", shape_fault(&e)))
                     })?)
                 }

@@ -13,6 +13,7 @@ use super::shared::TaskShared;
 use crate::backend::dispatch::NewJob;
 use crate::config_error::Faults;
 use crate::error::Error;
+use crate::error::value::encoded_value;
 use crate::job::id::JobId;
 use crate::options::key::check_key;
 use crate::options::modes::{Durability, Priority};
@@ -45,7 +46,7 @@ use crate::unix_time::ms_of;
 /// They are checked in this order. After an error the job is not written, with two exceptions: after `Connect` it may have been
 /// written, and after `NotReplicated` it is.
 ///
-/// - [`Error::Codec`] if the input cannot be written as JSON.
+/// - [`Error::Codec`] if the input cannot be written as JSON, [`Error::PayloadCodec`] if the codec of the App fails.
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
 /// - [`Error::Config`] if settings are wrong; it lists all of them.
 /// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] requires.
@@ -226,8 +227,11 @@ impl<I, O> Dispatch<I, O> {
 
     /// Checks everything that can be checked without Redis.
     fn take_job(&mut self, task: &TaskShared, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
-        let payload = checked_payload(task, payload)?;
         let (mut overrides, unique) = (std::mem::take(&mut self.overrides), self.unique.take());
+        let is_encoded = task.store.codecs.encoder().is_some();
+        let unique_key =
+            unique.as_ref().zip(payload.as_ref().ok()).map(|(unique, json)| unique.key_of(json, is_encoded));
+        let payload = checked_payload(task, payload)?;
         let mut faults = Faults::default();
         if let Some(unique) = &unique {
             unique.check(overrides.delay, &mut faults);
@@ -249,7 +253,7 @@ impl<I, O> Dispatch<I, O> {
         let job = new_job(task, id, payload);
         let call = || if has_own_id { JobId::generate() } else { job.id.clone() };
         Ok(NewJob {
-            unique: unique.map(|unique| unique.to_send(&job.payload, call())),
+            unique: unique.zip(unique_key).map(|(unique, key)| unique.to_send(key, call())),
             priority: self.priority.or(own_priority(task)),
             overrides,
             expires_after: self.expires_after,
@@ -297,13 +301,14 @@ impl<I, O> fmt::Debug for Dispatch<I, O> {
     }
 }
 
-/// The payload, unless it cannot be written as JSON or is too large.
+/// The encoded payload, unless it cannot be written as JSON or encoded, or is too large.
 pub(crate) fn checked_payload(
     task: &TaskShared,
     payload: Result<Vec<u8>, serde_json::Error>,
 ) -> Result<Vec<u8>, Error> {
-    let payload =
-        payload.map_err(|source| Error::Codec { what: format!("the input of a job of {}", task.name), source })?;
+    let what = || format!("the input of a job of {}", task.name);
+    let json = payload.map_err(|source| Error::Codec { what: what(), source })?;
+    let payload = encoded_value(json, &task.store.codecs, what)?;
     let (size, limit) = (payload.len(), task.options.payload_limit);
     if size > limit {
         return Err(Error::TooLarge { what: None, size, limit });

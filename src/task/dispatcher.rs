@@ -102,7 +102,9 @@ impl Dispatcher {
     /// Prepares a job for this layout: gives it its key, and an id in the partition of its key.
     fn fit(&self, job: &mut Arc<NewJob>, (parts, pointer): &Layout) -> Result<(), Error> {
         if let Some(pointer) = pointer.as_deref().filter(|_| job.key.is_none()) {
-            let key = key_of(&job.payload, pointer);
+            // A node may come from a process with another codec: without a readable input it has no key.
+            let input = self.buffer.store.codecs.decode(&job.payload).unwrap_or_default();
+            let key = key_of(&input, pointer);
             let is_node = job.id.as_str().starts_with(MARK);
             Arc::make_mut(job).key = Some(match key {
                 // Its id decides about its partition.
@@ -320,7 +322,7 @@ mod tests {
     #[test]
     fn a_unique_job_is_in_the_partition_of_its_key() {
         let id = JobId::generate();
-        let unique = Unique::by("order-7").to_send(b"1", id.clone());
+        let unique = Unique::by("order-7").to_send("order-7".to_owned(), id.clone());
         let mut job = NewJob { id: id.clone(), unique: Some(unique), ..job(1) };
         move_to_its_key(&mut job, 7).unwrap();
         assert_eq!(part_of(job.id.as_str(), 7), part_of("order-7", 7));

@@ -20,7 +20,9 @@ use crate::backend::replicated::ask_copied;
 use crate::backend::settle::Payload;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values::{self, ValuePlace};
+use crate::codec::Codecs;
 use crate::error::Error;
+use crate::error::value::read_value;
 use crate::escape::cut;
 use crate::events::event::Event;
 use crate::events::result_poller::End;
@@ -134,7 +136,7 @@ impl<O> JobHandle<O> {
             self.task.store.ask(RESPONSE_TIMEOUT, look).await
         };
         let stored = self.task.find(&self.id, look).await?;
-        Ok(stored.map(|stored| JobProgress::from_json(&stored.json, stored.at_ms)))
+        Ok(stored.map(|stored| JobProgress::read(&stored.value, &self.task.store.codecs, stored.at_ms)))
     }
 
     /// Waits until the job has ended and returns its value.
@@ -149,7 +151,7 @@ impl<O> JobHandle<O> {
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
     /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored. If `O` can be decoded
     ///   from `null`, the call returns that instead.
-    /// - [`Error::Codec`] if the value cannot be decoded as `O`.
+    /// - [`Error::Codec`] if the value cannot be decoded as `O`, [`Error::PayloadCodec`] if a codec is missing or fails.
     /// - [`Error::Connect`] if waiting does not help, for example after a wrong password, or if the server closes the
     ///   connection each time it sends the value.
     ///
@@ -190,7 +192,7 @@ impl<O> JobHandle<O> {
                 }
             }
         };
-        decode_result(&self.task.name, self.id.clone(), value.as_deref())
+        decode_result(&self.task.name, self.id.clone(), value.as_deref(), &self.task.store.codecs)
     }
 
     /// Logs the state of the job if its end is unknown after 10 s: a waiting job may have no worker.
@@ -329,14 +331,16 @@ impl<O> JobHandle<O> {
 }
 
 /// The value of a completed job, from its column.
-fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: Option<&[u8]>) -> Result<O, Error> {
+fn decode_result<O: DeserializeOwned>(
+    task: &str,
+    id: JobId,
+    column: Option<&[u8]>,
+    codecs: &Codecs,
+) -> Result<O, Error> {
     let Some(column) = column else {
         return serde_json::from_str("null").map_err(|_| Error::ResultGone { task: task.to_owned(), id });
     };
-    serde_json::from_slice(column).map_err(|source| {
-        let what = format!("the result of job {id} of the task {task}");
-        Error::Codec { what, source }
-    })
+    read_value(column, codecs, || format!("the result of job {id} of the task {task}"))
 }
 
 impl<O> Clone for JobHandle<O> {
@@ -380,15 +384,15 @@ mod tests {
 
     #[test]
     fn a_value_that_is_not_stored_is_null() {
-        assert!(decode_result::<()>("t", id(), None).is_ok());
-        assert_eq!(decode_result::<Option<u8>>("t", id(), None).unwrap(), None);
-        assert!(matches!(decode_result::<u8>("t", id(), None), Err(Error::ResultGone { .. })));
+        assert!(decode_result::<()>("t", id(), None, &Codecs::default()).is_ok());
+        assert_eq!(decode_result::<Option<u8>>("t", id(), None, &Codecs::default()).unwrap(), None);
+        assert!(matches!(decode_result::<u8>("t", id(), None, &Codecs::default()), Err(Error::ResultGone { .. })));
     }
 
     #[test]
     fn a_value_of_another_type_is_a_codec_error() {
-        assert_eq!(decode_result::<u8>("t", id(), Some(b"7")).unwrap(), 7);
-        let e = decode_result::<u8>("t", id(), Some(b"\"x\"")).unwrap_err();
+        assert_eq!(decode_result::<u8>("t", id(), Some(b"7"), &Codecs::default()).unwrap(), 7);
+        let e = decode_result::<u8>("t", id(), Some(b"\"x\""), &Codecs::default()).unwrap_err();
         assert_eq!(e.to_string(), "cannot encode or decode the result of job a of the task t");
     }
 }

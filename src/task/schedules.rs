@@ -26,6 +26,7 @@ use crate::schedule::ids::check_name;
 use crate::schedule::info::ScheduleInfo;
 use crate::schedule::policy::ScheduleSource;
 use crate::schedule::rule::Schedule;
+use crate::schedule::stored::digest;
 use crate::unix_time::ms_of;
 
 /// Who wrote or paused a schedule, if a producer did.
@@ -88,8 +89,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// - [`Error::Codec`] or [`Error::TooLarge`] if the input cannot be written as JSON or is too large.
     pub fn schedule(self, name: &str, schedule: Schedule, input: I) -> Result<TaskRef<I, O>, Error> {
         check(name, &schedule)?;
-        let input = checked_payload(&self.shared, serde_json::to_vec(&input))?.into();
-        let declared = DeclaredSchedule { name: name.to_owned(), schedule, input };
+        let (digest, input) = stored_input(&self.shared, &schedule, &input)?;
+        let declared = DeclaredSchedule { name: name.to_owned(), schedule, digest, input: input.into() };
         self.shared.schedules.lock().add(&self.shared.name, declared)?;
         Ok(self)
     }
@@ -134,14 +135,14 @@ impl<I: Serialize, O> Schedules<I, O> {
     /// - [`Error::Refused`] if Redis refuses writes.
     pub async fn put(&self, name: &str, schedule: Schedule, input: I) -> Result<Placement, Error> {
         check(name, &schedule)?;
-        let payload = checked_payload(&self.shared, serde_json::to_vec(&input))?;
+        let (digest, payload) = stored_input(&self.shared, &schedule, &input)?;
         drop(input);
-        self.write(name, &schedule, &payload).await
+        self.write(name, (&schedule, &digest), &payload).await
     }
 }
 
 impl<I, O> Schedules<I, O> {
-    async fn write(&self, name: &str, schedule: &Schedule, input: &[u8]) -> Result<Placement, Error> {
+    async fn write(&self, name: &str, schedule: (&Schedule, &str), input: &[u8]) -> Result<Placement, Error> {
         let TaskShared { store, tables, dispatcher, .. } = &*self.shared;
         dispatcher.agree().await?;
         let deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), input.len());
@@ -268,6 +269,14 @@ fn check(name: &str, schedule: &Schedule) -> Result<(), Error> {
     }
     faults.gather(schedule.check());
     Ok(faults.finish()?)
+}
+
+/// The digest of the schedule with this input, and the input as it is stored.
+fn stored_input(task: &TaskShared, schedule: &Schedule, input: &impl Serialize) -> Result<(String, Vec<u8>), Error> {
+    let json = serde_json::to_vec(input);
+    let encoder = task.store.codecs.encoder();
+    let digest = json.as_ref().map(|json| digest(schedule, json, encoder)).unwrap_or_default();
+    Ok((digest, checked_payload(task, json)?))
 }
 
 fn unknown(task: &str, name: &str, fix: &str) -> Error {

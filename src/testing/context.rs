@@ -8,18 +8,19 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::clock;
+use crate::codec::Codecs;
 use crate::error::{Error, NoteError};
+use crate::job::child_graph;
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::progress::JobProgress;
-use crate::job::shape::ChildGraph;
 use crate::job::tick::Tick;
 use crate::options::overrides::Headers;
 use crate::options::stall::{Heartbeat, OnLockRisk};
 use crate::runtime::context::{Context, Run};
 use crate::runtime::held_jobs::{Flags, Guard, HeldJob};
-use crate::runtime::notes::checkpoint_json;
+use crate::runtime::notes::encoded_checkpoint;
 use crate::stall::action::StallReason;
 use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
@@ -189,8 +190,8 @@ impl TestContext {
     /// The names of the nodes of the graph that the handler passed to [`Context::expand`]. `None` if it passed none.
     #[must_use]
     pub fn expanded(&self) -> Option<Vec<String>> {
-        let graph: ChildGraph = serde_json::from_slice(&self.0.held.notes.grown()?).ok()?;
-        Some(graph.shape.nodes.into_iter().map(|node| node.name).collect())
+        let (shape, _) = child_graph::read(&self.0.held.notes.grown()?)?;
+        Some(shape.nodes.into_iter().map(|node| node.name).collect())
     }
 
     /// Sets the checkpoint of an earlier run, as [`Context::checkpoint`] would.
@@ -198,21 +199,26 @@ impl TestContext {
     /// # Errors
     /// [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be a checkpoint.
     pub fn checkpoint<T: Serialize + ?Sized>(self, state: &T) -> Result<TestContext, NoteError> {
-        self.0.held.notes.set_checkpoint(checkpoint_json(state)?);
+        self.0.held.notes.set_checkpoint(encoded_checkpoint(state, &Codecs::default())?);
         Ok(self)
     }
 
     /// The last checkpoint, as JSON.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<String> {
-        self.0.held.notes.unwritten_checkpoint()
+        let json = self.0.held.notes.unwritten_checkpoint()?;
+        Some(String::from_utf8_lossy(&json).into_owned())
     }
 
     /// The last progress that the handler reported with [`Context::progress`].
     #[must_use]
     pub fn progress(&self) -> Option<JobProgress> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.0.held.notes.unwritten_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
+        self.0
+            .held
+            .notes
+            .unwritten_progress()
+            .map(|json| JobProgress::read(&json, &Codecs::default(), now.as_millis() as u64))
     }
 
     /// The context. All contexts of one test context share one job: each sees every change to it.

@@ -222,7 +222,7 @@ impl<T> Start<T> {
         let mut faults = Faults::default();
         let id = id.map_or_else(|| Ok(JobId::generate().to_string()), |id| instance_id(&id));
         let id = faults.gather(id);
-        let planned = match plan(&graph, shared.options.on_failure, 0) {
+        let planned = match plan(&graph, shared.options.on_failure, 0, &shared.store.codecs) {
             Err(Error::Config(found)) => faults.gather(Err(found)),
             planned => Some(planned?),
         };

@@ -47,7 +47,7 @@ impl Context {
             let fault = ConfigError::new("hook", self.id().to_string(), "must not change the outcome", fix);
             return Err(Error::Config(ConfigErrors::from(fault)));
         }
-        let planned = plan(&graph, OnFailure::Finish, node.depth() + 1)?;
+        let planned = plan(&graph, OnFailure::Finish, node.depth() + 1, &self.codecs())?;
         self.0.held.notes.grow(planned.into_child("the graph")?);
         Ok(())
     }

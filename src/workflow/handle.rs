@@ -24,6 +24,7 @@ use crate::backend::workflow::instances::FlowState;
 use crate::backend::workflow::nodes;
 use crate::backoff::Pauses;
 use crate::error::Error;
+use crate::error::value::read_value;
 use crate::escape::cut;
 use crate::job::failure::{Failure, StoredError, codes};
 use crate::job::id::JobId;
@@ -148,7 +149,7 @@ impl<T> WorkflowHandle<T> {
             match NodeState::from_wire(&before) {
                 // No node opens in an instance that has ended.
                 NodeState::Pending if self.state().await?.place.is_ended() => {
-                    return value_or_failure(&name, job(), "s", None).map(Some);
+                    return value_or_failure(&name, job(), "s", None, &store.codecs).map(Some);
                 }
                 NodeState::Pending | NodeState::Open => return Ok(None),
                 _ => {}
@@ -158,7 +159,7 @@ impl<T> WorkflowHandle<T> {
             // A new run replaces the value. So the value belongs to this state only if the state did not change during the read.
             let now = state_of().await?;
             if now == before {
-                return value_or_failure(&name, job(), &now, kept).map(Some);
+                return value_or_failure(&name, job(), &now, kept, &store.codecs).map(Some);
             }
             before = now;
         }
@@ -364,7 +365,8 @@ impl<T> WorkflowHandle<T> {
         T: DeserializeOwned,
     {
         let stored = if stored.is_empty() { b"null" } else { stored };
-        serde_json::from_slice(stored).map_err(|source| unreadable(self.workflow(), &self.id, source))
+        let what = || format!("the output of the instance {} of the workflow {}", self.id, self.workflow());
+        read_value(stored, &self.shared.store.codecs, what)
     }
 
     async fn failure(&self, state: FlowState) -> Error {

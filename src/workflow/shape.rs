@@ -2,52 +2,54 @@
 
 use std::collections::HashSet;
 
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::graph::{Graph, GraphNode, NodeInput};
 use super::options::OnFailure;
 use crate::backend::workflow::start::{GRAPH, ShapeRecords};
+use crate::codec::Codecs;
 use crate::config_error::{self, ConfigError, Faults};
 use crate::error::Error;
-use crate::job::shape::{ChildGraph, Shape, ShapeNode};
+use crate::error::value::encoded_value;
+use crate::job::child_graph;
+use crate::job::shape::{Shape, ShapeNode};
 use crate::limits::{DEPENDENTS, DEPTH, MOST_EDGES, MOST_INPUTS, MOST_NODES, NODE_LIMIT};
 use crate::options::validate;
 
 /// A graph without faults.
 pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
-    /// The inputs by the number of their node. Nodes without an input of their own are missing.
+    /// The inputs as they are stored, by the number of their node. Nodes without an input of their own are missing.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
 }
 
 impl GraphPlan {
-    /// The graph as JSON, for a node that runs it. `named` is its name in errors.
+    /// The graph with its inputs, for a node that runs it. `named` is its name in errors.
     pub(crate) fn into_child(mut self, named: &str) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
             // If the nested graph fails, its node fails. An outer instance with the policy `Pause` then pauses.
             self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
         }
-        let raw = |(node, json): (u32, Vec<u8>)| {
-            let text = String::from_utf8(json).unwrap_or_default();
-            RawValue::from_string(text).map(|input| (node, input))
-        };
-        let inputs = self.inputs.into_iter().map(raw).collect::<Result<_, _>>();
-        let json = inputs.and_then(|inputs| serde_json::to_vec(&ChildGraph { shape: self.shape, inputs }));
-        let json = json.map_err(|source| Error::Codec { what: "the graph".to_owned(), source })?;
-        if json.len() > NODE_LIMIT {
+        let written = child_graph::write(self.shape, self.inputs);
+        let bytes = written.map_err(|source| Error::Codec { what: "the graph".to_owned(), source })?;
+        if bytes.len() > NODE_LIMIT {
             let what = format!("{named} with all inputs");
-            return Err(Error::TooLarge { what: Some(what), size: json.len(), limit: NODE_LIMIT });
+            return Err(Error::TooLarge { what: Some(what), size: bytes.len(), limit: NODE_LIMIT });
         }
-        Ok(json)
+        Ok(bytes)
     }
 }
 
 /// Checks a graph that is nested `depth` deep, and separates its inputs.
 ///
 /// # Errors
-/// `Config` with every fault of the graph; `Codec` and `TooLarge` for inputs.
-pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<GraphPlan, Error> {
+/// `Config` with every fault of the graph; `Codec`, `PayloadCodec` and `TooLarge` for inputs.
+pub(crate) fn plan<T>(
+    graph: &Graph<T>,
+    on_failure: OnFailure,
+    depth: usize,
+    codecs: &Codecs,
+) -> Result<GraphPlan, Error> {
     let mut nodes = graph.nodes.lock();
     let mut faults = Faults::default();
     if depth > DEPTH {
@@ -64,7 +66,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
     let mut children = Vec::new();
     for node in nodes.iter() {
         let NodeInput::Graph(child) = &node.input else { continue };
-        match plan(child, on_failure, depth + 1) {
+        match plan(child, on_failure, depth + 1, codecs) {
             Err(Error::Config(found)) => faults.extend(found.within(&node.name)),
             planned => {
                 children.push(planned?.into_child(&format!("the graph {}", config_error::shown(&node.name)))?);
@@ -74,18 +76,17 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
     faults.finish()?;
     let (mut inputs, mut children) = (Vec::new(), children.into_iter());
     for (index, node) in (0..).zip(nodes.iter_mut()) {
+        let what = || format!("the input of the node {}", config_error::shown(&node.name));
         let payload = match &mut node.input {
-            NodeInput::Own(payload) => std::mem::replace(payload, Ok(Vec::new())),
-            NodeInput::Graph(_) => Ok(children.next().unwrap_or_default()),
+            NodeInput::Own(json) => {
+                let json = std::mem::replace(json, Ok(Vec::new()));
+                encoded_value(json.map_err(|source| Error::Codec { what: what(), source })?, codecs, what)?
+            }
+            NodeInput::Graph(_) => children.next().unwrap_or_default(),
             NodeInput::Value => continue,
         };
-        let payload = payload.map_err(|source| Error::Codec {
-            what: format!("the input of the node {}", config_error::shown(&node.name)),
-            source,
-        })?;
         if payload.len() > NODE_LIMIT {
-            let what = format!("the input of the node {}", config_error::shown(&node.name));
-            return Err(Error::TooLarge { what: Some(what), size: payload.len(), limit: NODE_LIMIT });
+            return Err(Error::TooLarge { what: Some(what()), size: payload.len(), limit: NODE_LIMIT });
         }
         inputs.push((index, payload));
     }

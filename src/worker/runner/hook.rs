@@ -77,7 +77,7 @@ fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolve
             // If a snooze used no attempt, a hook could snooze forever and keep its job from ending.
             failed(error.code, error.message, before, e.snooze_delay().or(e.rest()).or(e.retry_after_delay()), options)
         }
-        HandlerEnd::Returned(Err(RunError::Undecodable(message) | RunError::Codec(message))) => {
+        HandlerEnd::Returned(Err(RunError::Undecodable(_, message) | RunError::Codec(message))) => {
             // Another version of the hook may accept it.
             failed(codes::CODEC.to_owned(), message, before, None, options)
         }

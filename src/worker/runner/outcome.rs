@@ -49,13 +49,13 @@ pub(super) fn outcome(
             }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
-        HandlerEnd::Returned(Err(RunError::Undecodable(message))) => {
+        HandlerEnd::Returned(Err(RunError::Undecodable(code, message))) => {
             if let Some(delay) = options.undecodable_pause(snoozes.undecodable) {
-                let error = StoredError { code: codes::CODEC.to_owned(), message };
+                let error = StoredError { code: code.to_owned(), message };
                 let snoozes = Snoozes { undecodable: snoozes.undecodable.saturating_add(1), ..snoozes };
                 return Disposition::Undecodable { snoozes, delay, error };
             }
-            (codes::CODEC.to_owned(), message, None, true)
+            (code.to_owned(), message, None, true)
         }
         HandlerEnd::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),
         HandlerEnd::Panicked(message) => (codes::PANIC.to_owned(), message, None, false),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use serde_json::value::RawValue;
 
 use super::{SENT, WorkflowProgress};
 use crate::backend::dispatch::NewJob;
@@ -15,9 +14,9 @@ use crate::backend::workflow::advance::{Ended, EndedNode, NodeEnd};
 use crate::backend::workflow::outbox;
 use crate::backend::workflow::start::{GRAPH, NewInstance, Started, ToSend};
 use crate::error::Error;
+use crate::job::child_graph;
 use crate::job::failure::{StoredError, codes};
 use crate::job::node_id::NodeId;
-use crate::job::shape::ChildGraph;
 use crate::join::join_all;
 use crate::limits::BATCH;
 use crate::options::modes::Durability;
@@ -172,20 +171,17 @@ impl WorkflowProgress {
     }
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
-        let mut read = serde_json::from_slice::<ChildGraph>(&node.payload);
-        // A graph that a handler returned does not contain the failure policy of its instance. A nested graph does not pause.
-        if let Ok(child) = read.as_mut()
-            && node.own == OnFailure::Cancel.as_str()
-        {
-            child.shape.on_failure.clone_from(&node.own);
-        }
-        let Ok((shape, ChildGraph { inputs, .. })) =
-            read.and_then(|child| Ok((records(&child.shape).map_err(serde::de::Error::custom)?, child)))
-        else {
+        let read = child_graph::read(&node.payload).and_then(|(mut shape, inputs)| {
+            // A graph that a handler returned does not contain the failure policy of its instance. A nested graph does not pause.
+            if node.own == OnFailure::Cancel.as_str() {
+                shape.on_failure.clone_from(&node.own);
+            }
+            Some((records(&shape).ok()?, inputs))
+        });
+        let Some((shape, inputs)) = read else {
             return self.fail(keys, node, codes::CORRUPT, "the graph cannot be read".to_owned()).await;
         };
-        let (id, bytes) = (node.id.child(), |input: Box<RawValue>| String::from(Box::<str>::from(input)).into_bytes());
-        let inputs: Vec<(u32, Vec<u8>)> = inputs.into_iter().map(|(node, input)| (node, bytes(input))).collect();
+        let id = node.id.child();
         let instance = NewInstance {
             id: &id,
             shape: &shape,

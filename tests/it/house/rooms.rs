@@ -13,6 +13,7 @@ const ORDER: [&[&str]; 17] = [
         "log_buckets",
         "backoff",
         "clock",
+        "codec",
         "limits",
         "join",
         "mutex",

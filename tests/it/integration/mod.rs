@@ -2,6 +2,8 @@
 
 mod adaptive;
 mod cancel;
+#[cfg(feature = "schedules")]
+mod codec;
 mod credentials;
 mod damage;
 mod definitions;

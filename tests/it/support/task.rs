@@ -75,6 +75,11 @@ pub struct TestTask {
 }
 
 impl TestTask {
+    /// The address for Apps.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The task `work` on the shared server, under its own prefix.
     pub fn new() -> TestTask {
         TestTask::of(TestRedis::shared())
