@@ -16,7 +16,7 @@ SOAK ?= 1200
 REDIS_SERVERS ?=
 
 # The packages of the tests. With others, every dependency would be built again for their features.
-TESTED := --package heartline --package heartline-board --package heartline-cli --package heartline-otel
+TESTED := --package heartline --package heartline-board --package heartline-cli --package heartline-otel --package heartline-service
 
 .DEFAULT_GOAL := help
 

@@ -12,7 +12,8 @@
 //!
 //! # Compatibility
 //!
-//! Heartline needs Rust 1.88 or later, Tokio, and Redis 6.2 or later, or Valkey.
+//! Heartline needs Rust 1.88 or later, Tokio, and Redis 6.2 or later, or Valkey. To begin, read
+//! [your first service](guide::first_service).
 //!
 //! # Example
 //!
@@ -57,12 +58,12 @@
 //!
 //! A thread of the worker sends heartbeats, without help from handlers. If a worker is silent for a whole interval, which [`StallOptions`]
 //! sets, its jobs are stalled, and another worker decides: run again, failed, or cancelled. A long handler calls [`Context::heartbeat`] to
-//! learn when it should stop. The [guide](guide::guarantees) explains this.
+//! learn when it should stop. [Stalls and guarantees](guide::guarantees) explains this.
 //!
 //! # Errors
 //!
 //! Calls return an [`Error`], which says what the caller can do. A handler returns a [`JobError`], or a type that converts to one:
-//! `anyhow::Error`, a boxed error, text, or your own error type.
+//! `anyhow::Error`, a boxed error, text, or your own error type. See [retries](guide::retries).
 //!
 //! # Events and metrics
 //!

@@ -150,10 +150,11 @@ impl JobError {
         self.0.handling.snooze
     }
 
-    /// Lets the whole task rest, or its partition of a task with several: for this time no worker starts a job of it. The job itself returns to the front of its queue, with no
-    /// failure and no snooze counted. For a service that answers 429: one answer stops all workers.
+    /// Lets the key of the job rest, or the whole task if the job has no key (of a task with several partitions, the job's partition): for
+    /// this time no worker starts a job of it. The job itself returns to the front of its queue, with no failure and no snooze counted.
+    /// For a service that answers 429: one answer stops all workers. See [limits](crate::guide::limits).
     ///
-    /// Jobs that run already go on, and so do those that another worker has claimed ahead; with `max_running` or a rate there are none. Of
+    /// Jobs that run already continue, and so do those that another worker has claimed ahead; with `max_running` or a rate there are none. Of
     /// several rests the one that ends last counts. In a hook it is a failure of the hook, which runs again after this time. A job that is
     /// rate limited each time never ends: count its runs, and fail. The time is at least 100 ms, and at most 24 h.
     ///

@@ -621,6 +621,17 @@ fn every_page_of_the_guide_is_in_rustdoc_and_in_the_book() {
     }
 }
 
+#[test]
+fn the_service_of_the_guide_is_an_example_that_runs() {
+    let page = read("docs/guide/first-service.md");
+    for path in ["src/lib.rs", "src/bin/worker.rs", "src/bin/web.rs", "tests/exports.rs"] {
+        let (_, rest) = page.split_once(&format!("This is `{path}`")).unwrap_or_else(|| panic!("no {path}"));
+        let (_, code) = rest.split_once("```rust").and_then(|(_, rest)| rest.split_once('\n')).unwrap();
+        let (code, _) = code.split_once("```").unwrap();
+        assert!(code == read(&format!("examples/service/{path}")), "the guide has another text of {path}");
+    }
+}
+
 /// The calls of the log macros in a source: level and text. `None` for a text that is composed elsewhere.
 fn log_calls(path: &str) -> Vec<(&'static str, Option<String>)> {
     let text: String = code(path).into_iter().map(|(_, line)| line + "\n").collect();
