@@ -73,7 +73,11 @@ impl CronRule {
         if parts.len() != fields.len() || text.len() > LONGEST_TEXT {
             let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
             let rule = format!("must have {} fields, at most {LONGEST_TEXT} bytes", fields.len());
-            let fix = format!("write {}, with spaces between them", names.join(", "));
+            let fix = if !has_seconds && parts.len() == FIELDS.len() {
+                "use Schedule::cron_with_seconds for a pattern that begins with seconds".to_owned()
+            } else {
+                format!("write {}, with spaces between them", names.join(", "))
+            };
             return Err(ConfigError::new("cron", shown(text), rule, fix).into());
         }
         let mut faults = Faults::default();
@@ -267,7 +271,9 @@ mod tests {
         let fix = "write minute, hour, day of month, month, day of week, with spaces between them";
         let text = format!("cron is \"@daily\": it must have 5 fields, at most 1000 bytes; {fix}");
         assert_eq!(fault("@daily"), text);
-        assert!(CronRule::parse("* * * * * *", false).is_err() && CronRule::parse("* * * * *", true).is_err());
+        let six = CronRule::parse("* * * * * *", false).unwrap_err();
+        assert!(six.to_string().ends_with("use Schedule::cron_with_seconds for a pattern that begins with seconds"));
+        assert!(CronRule::parse("* * * * *", true).is_err());
         assert!(CronRule::parse(&format!("{} * * * *", "1,".repeat(600) + "1"), false).is_err());
         assert_eq!(rule("0 9 * * mon-FRI").text(), "0 9 * * mon-FRI");
         assert_eq!(CronRule::parse("  0\t9 * *   MON ", false).unwrap().text(), "0 9 * * MON");

@@ -200,7 +200,8 @@ impl<O> JobHandle<O> {
         let late = async {
             tokio::time::sleep(LATE).await;
             let state = self.state().await.map_or("unknown", |state| state.as_str());
-            tracing::info!(task = %self.task.name, job_id = %self.id, state, "still waiting for the result");
+            tracing::info!(task = %self.task.name, job_id = %self.id, state, prefix = self.task.store.prefix(),
+                "still waiting for the result; a job starts only if a worker with this prefix has its task");
             std::future::pending().await
         };
         tokio::select! {

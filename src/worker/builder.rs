@@ -60,7 +60,7 @@ impl Worker {
                     "worker.tasks",
                     name,
                     "must be a task of this App with a handler",
-                    "declare it with App::task first, or correct the name",
+                    "give it a handler with App::register or App::task first, or correct the name",
                 ),
             }
         }

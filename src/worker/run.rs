@@ -112,7 +112,7 @@ impl Worker {
             .flat_map(|task| self.data.faults(&task.name, &task.needs))
             .for_each(|fault| faults.push(fault));
         if self.tasks.is_empty() {
-            let fix = "declare one with App::task before App::worker is called, and name it in Worker::tasks";
+            let fix = "call App::register or App::task before App::worker, and name the task in Worker::tasks if that is used";
             faults.add("worker", "without a task", "must have one with a handler", fix);
         }
         faults.gather(self.identity.check());

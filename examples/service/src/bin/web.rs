@@ -53,12 +53,18 @@ impl IntoResponse for Failed {
             e if e.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
+        if status.is_server_error() {
+            // With its causes and the address of Redis: for the log, not for the customer.
+            tracing::error!("{:?}", self.0);
+            return status.into_response();
+        }
         (status, self.0.to_string()).into_response()
     }
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
     // While Redis is unreachable, a dispatch is repeated for this time. The default of 10 s is long for a request.
     let app = exports::app().dispatch_timeout(Duration::from_secs(1)).build().await?;
     let routes = Router::new().route("/exports", post(create)).route("/exports/{id}", get(show).delete(cancel));
