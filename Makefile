@@ -63,6 +63,11 @@ plots: ## Draw docs/plots from what `make bench` printed (FROM=bench.txt)
 	@scripts/ensure python3
 	scripts/plots $(FROM)
 
+.PHONY: package
+package: ## Build the packages as the registry would get them
+	cargo package $(TESTED)
+	cargo publish --dry-run --no-verify --package heartline
+
 .PHONY: book
 book: ## Build the guide as pages, with mdBook
 	@command -v mdbook >/dev/null || { echo "missing: mdbook; get it with 'cargo install --locked mdbook'" >&2; exit 1; }

@@ -230,7 +230,7 @@ mod tests {
         let ended = |parts: &[Vec<SeriesRow>]| -> Vec<Option<u64>> {
             points(steps, now_ms, parts).iter().map(|point| point.counts.map(|counts| counts.ended)).collect()
         };
-        assert_eq!(ended(&[rows.clone()]), [Some(4), Some(10), None, None, None]);
+        assert_eq!(ended(std::slice::from_ref(&rows)), [Some(4), Some(10), None, None, None]);
         // A gap of one partition is a gap of the task.
         let other = (99..=104).map(|minute| row(minute, minute)).collect();
         assert_eq!(ended(&[rows, other]), [Some(5), Some(11), None, None, None]);

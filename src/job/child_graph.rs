@@ -37,14 +37,14 @@ pub(crate) fn write(shape: Shape, inputs: Vec<(u32, Vec<u8>)>) -> serde_json::Re
 }
 
 /// The stored inputs of a graph's nodes, by node.
-pub(crate) type NodeInputs = Vec<(u32, Vec<u8>)>;
+pub(crate) type GraphInputs = Vec<(u32, Vec<u8>)>;
 
 /// Reads what [`write`] has written. `None` if it is damaged.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Shape, NodeInputs)> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(Shape, GraphInputs)> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Head>();
     let Head { shape, inputs, encoded } = values.next()?.ok()?;
     let mut rest = bytes.get(values.byte_offset()..)?;
-    let mut all: NodeInputs = inputs.into_iter().map(|(node, json)| (node, json.get().as_bytes().to_vec())).collect();
+    let mut all: GraphInputs = inputs.into_iter().map(|(node, json)| (node, json.get().as_bytes().to_vec())).collect();
     for (node, size) in encoded {
         let (input, after) = rest.split_at_checked(size)?;
         all.push((node, input.to_vec()));

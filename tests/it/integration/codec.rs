@@ -253,12 +253,13 @@ async fn unique_inputs_and_keys_of_limits_are_found_as_before() {
     assert_eq!(seen.unique_key.map(|key| (key.len(), key.starts_with('~'))), Some((23, true)));
     let worker = TestWorker::start(app.worker());
     assert_eq!(job.result().await.unwrap(), input());
+    // The key of a job is kept until the job completes.
+    worker.stop().await;
     // A producer that learns of the key from the server.
     let other = app_with(&test, &[1]).await;
     let later = other.task_ref::<serde_json::Value, ()>(TASK).unwrap().dispatch(input()).await.unwrap();
     let seen = app.inspector().job(TASK, later.id().as_str(), JobValues::None).await.unwrap().unwrap();
     assert_eq!(seen.key.as_deref(), Some("acme"));
-    worker.stop().await;
 }
 
 #[tokio::test]
