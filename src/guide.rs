@@ -56,6 +56,7 @@ macro_rules! pages {
             #[doc = "[testing]: crate::guide::testing"]
             #[doc = "[twice]: crate::guide::guarantees#execution-is-at-least-once"]
             #[doc = "[unique]: crate::guide::unique"]
+            #[doc = "[weights]: crate::guide::limits#one-key-at-run-time"]
             #[doc = "[workflows]: crate::guide::workflows"]
             #[doc = ""]
             #[doc = include_str!(concat!("../docs/guide/", $file, ".md"))]

@@ -618,6 +618,16 @@ fn every_page_of_the_guide_is_in_rustdoc_and_in_the_book() {
         let name = page.trim_start_matches("docs/guide/").trim_end_matches(".md");
         assert!(module.contains(&format!("\"{name}\"")) || module.contains(&format!("guide/{name}.md")), "{page}");
         assert!(book.contains(&format!("({name}.md)")), "{page} is not in the book");
+        // On docs.rs, a link leads to a page only if the module defines it.
+        let text = read(page);
+        let is_page = |link: &str| !link.starts_with("http") && link.contains(".md");
+        let inline: Vec<&str> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+        let inline: Vec<&&str> = inline.iter().filter(|link| is_page(link)).collect();
+        assert!(inline.is_empty(), "{page}: define the links {inline:?}");
+        let defined = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+        for (label, _) in defined.filter(|(_, link)| is_page(link)) {
+            assert!(module.contains(&format!("\"[{label}]: ")), "{page}: src/guide.rs does not define [{label}]");
+        }
     }
 }
 
