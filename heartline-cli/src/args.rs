@@ -121,6 +121,15 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with_all = ["worker", "all"])]
         beats: bool,
     },
+    /// Find what has a name or an id: a task, a job of any task, a worker, a workflow, an instance or a schedule
+    ///
+    /// If nothing has exactly this name, the tasks, workers and workflows whose names contain it are listed. Exit status 1 if nothing is found.
+    #[command(after_help = examples!("find export-7"))]
+    Find {
+        /// The name or the id
+        #[arg(value_name = "NAME")]
+        text: String,
+    },
     /// Show which job has a unique key
     #[command(subcommand)]
     Unique(UniqueCommand),

@@ -13,6 +13,7 @@ pub(crate) mod columns;
 pub mod describe;
 pub mod diagnosis;
 pub(crate) mod filter;
+pub(crate) mod find;
 pub(crate) mod history;
 pub(crate) mod holders;
 mod instance_view;

@@ -6,6 +6,7 @@ mod audit;
 mod board;
 mod doctor;
 mod events;
+mod find;
 mod flows;
 mod health;
 mod jobs;
@@ -113,6 +114,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Workers { worker: Some(worker), .. } => workers::show(session, &worker).await,
         Command::Workers { beats: true, .. } => workers::list_beats(session).await,
         Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
+        Command::Find { text } => find::find(session, &text).await,
         Command::Unique(command) => unique::run(session, command).await,
         Command::Lanes(command) => lanes::run(session, command).await,
         Command::Flows(command) => flows::run(session, command).await,

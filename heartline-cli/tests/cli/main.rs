@@ -7,6 +7,7 @@ mod cluster;
 mod demo;
 #[cfg(target_os = "linux")]
 mod explain;
+mod find;
 mod flows;
 mod lanes;
 #[cfg(target_os = "linux")]

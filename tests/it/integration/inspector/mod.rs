@@ -2,6 +2,8 @@
 
 mod acts;
 mod audit;
+#[cfg(feature = "schedules")]
+mod find;
 mod health;
 mod holders;
 mod large_numbers;

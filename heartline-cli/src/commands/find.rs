@@ -1,0 +1,51 @@
+//! `find`.
+
+use heartline::Found;
+use heartline::inspect::text::{quoted, shown};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+pub(super) async fn find(session: &Session, text: &str) -> Result<(), Failure> {
+    let report = session.inspector.find(text).await?;
+    for line in &report.unread {
+        session.out.hint(format!("not searched: {}", shown(line)));
+    }
+    if report.found.is_empty() {
+        return Err(Failure::Failed(format!("nothing has the name or the id {}", shown(text))));
+    }
+    let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
+    if !report.is_exact {
+        out.hint("nothing has exactly this name or id; these names contain it");
+    }
+    let rows = report.found.iter().filter_map(row).collect();
+    out.table(&["KIND", "NAME", "STATE", "COMMAND"], rows)
+}
+
+/// The kind, the name, the state, and the command that shows it.
+fn row(found: &Found) -> Option<Vec<String>> {
+    let (kind, name, state, command) = match found {
+        Found::Task { task } => ("task", task.clone(), None, format!("task show {}", quoted(task))),
+        Found::Job { task, id, state } => {
+            let command = format!("jobs show -t {} {}", quoted(task), quoted(id.as_str()));
+            ("job", id.to_string(), Some(state.to_string()), command)
+        }
+        Found::Worker { worker } => {
+            ("worker", worker.to_string(), None, format!("workers {}", quoted(worker.as_str())))
+        }
+        Found::Workflow { workflow } => {
+            ("workflow", workflow.clone(), None, format!("flows list {}", quoted(workflow)))
+        }
+        Found::Instance { workflow, id, state } => {
+            let command = format!("flows show {} {}", quoted(workflow), quoted(id));
+            ("instance", id.clone(), Some(state.to_string()), command)
+        }
+        Found::Schedule { task, name } => {
+            let command = format!("schedules show -t {} {}", quoted(task), quoted(name));
+            ("schedule", name.clone(), None, command)
+        }
+        _ => return None,
+    };
+    let state = state.unwrap_or_else(|| "-".to_owned());
+    Some(vec![kind.to_owned(), shown(&name), state, shown(&format!("`heartline {command}`"))])
+}

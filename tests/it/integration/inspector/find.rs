@@ -1,0 +1,49 @@
+//! One search for the name or the id of a task, a job, a worker, a workflow, an instance or a schedule.
+
+use std::time::Duration;
+
+use heartline::testing::TestApp;
+use heartline::{Error, Found, Graph, JobState, Schedule, TaskDef, WorkflowOptions, WorkflowState};
+
+const MAIL: TaskDef<u32, u32> = TaskDef::new("mail");
+const EXPORT: TaskDef<u32, u32> = TaskDef::new("export");
+
+#[tokio::test]
+async fn a_name_or_an_id_is_found_over_all_tasks_and_workflows() {
+    let test = TestApp::start().await.unwrap();
+    let (app, inspector) = (test.app(), test.app().inspector());
+    for (task, id) in [(&MAIL, "order-7"), (&EXPORT, "order-7"), (&EXPORT, "order-8")] {
+        task.dispatch(app, 1).id(id).await.unwrap();
+    }
+    let rare = Schedule::every(Duration::from_secs(10 * 365 * 24 * 3600));
+    app.task_ref::<u32, u32>("mail").unwrap().schedules().put("nightly", rare, 1).await.unwrap();
+    let graph = Graph::new();
+    graph.node("first", &MAIL, 1);
+    app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap().start(graph).id("2026-11-29").await.unwrap();
+
+    let of = async |text: &str| inspector.find(text).await.unwrap();
+    let job =
+        |task: &str, id: &str| Found::Job { task: task.to_owned(), id: id.parse().unwrap(), state: JobState::Waiting };
+    assert_eq!(of(" order-8 ").await.found, [job("export", "order-8")]);
+    assert_eq!(of("order-7").await.found, [job("export", "order-7"), job("mail", "order-7")]);
+    let nightly = of("nightly").await;
+    assert_eq!(
+        nightly.found,
+        [
+            Found::Workflow { workflow: "nightly".to_owned() },
+            Found::Schedule { task: "mail".to_owned(), name: "nightly".to_owned() }
+        ]
+    );
+    assert!(nightly.is_exact && nightly.unread.is_empty());
+    let (workflow, id) = ("nightly".to_owned(), "2026-11-29".to_owned());
+    assert_eq!(of("2026-11-29").await.found, [Found::Instance { workflow, id, state: WorkflowState::Running }]);
+
+    let part = of("EXP").await;
+    assert!(!part.is_exact && part.found == [Found::Task { task: "export".to_owned() }], "{part:?}");
+    assert!(of("nobody has this").await.found.is_empty());
+    for text in ["", "  ", &"x".repeat(513)] {
+        assert!(matches!(inspector.find(text).await, Err(Error::Config(_))), "{text}");
+    }
+    let json = serde_json::to_value(of("order-8").await).unwrap();
+    assert_eq!((&json["found"][0]["kind"], &json["found"][0]["state"]), (&"job".into(), &"waiting".into()));
+}
