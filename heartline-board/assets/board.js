@@ -1,13 +1,15 @@
 // Updates the page and handles keys. The server sends an event when something has changed; the page is then fetched and its <main>
 // replaced. Without the event stream the page polls, less often while the server does not answer. A page for which the server must read
-// many jobs is "slow": it is fetched every 15 s. Nothing updates while the page is hidden, a form has the focus, or text is selected.
+// many jobs is "slow": it is fetched every 15 s. Nothing updates while the page is hidden, a form has the focus, text or a row is selected,
+// or a fold of advice is open.
 const { base, live, task } = document.body.dataset;
 const least = 2000, most = 60000, slow = 15000;
 const state = document.getElementById("state");
 let stream = null, timer = 0, pause = least, asked = 0, isAsking = false, isDue = false;
 
 const isTyping = () => !!document.activeElement && !!document.activeElement.closest("main form");
-const isBusy = () => document.hidden || isTyping() || String(document.getSelection()) !== "";
+const isHolding = () => !!document.querySelector("main .pop[open], main tbody input:checked");
+const isBusy = () => document.hidden || isTyping() || isHolding() || String(document.getSelection()) !== "";
 
 // After an update, the focused element is found again by its address or label.
 const mark = (element) => element && element !== document.body && (element.getAttribute("href") || element.getAttribute("aria-label"));
@@ -23,9 +25,13 @@ function replace(there) {
   const focused = here.contains(document.activeElement) ? mark(document.activeElement) : null;
   const nth = focused ? alike(here, focused).indexOf(document.activeElement) : 0;
   const kept = typed(here);
-  const aside = [...here.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  const scrolled = ".table, .graph";
+  const aside = [...here.querySelectorAll(scrolled)].map((one) => one.scrollLeft);
+  const open = [...here.querySelectorAll("details")].map((one) => one.open);
   here.replaceWith(there);
-  there.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = aside[at] || 0; });
+  there.querySelectorAll(scrolled).forEach((one, at) => { one.scrollLeft = aside[at] || 0; });
+  const folds = there.querySelectorAll("details");
+  if (folds.length === open.length) folds.forEach((one, at) => { one.open = open[at]; });
   for (const { name, value } of kept) {
     const field = there.querySelector(`form [name="${CSS.escape(name)}"]:not([type=hidden])`);
     if (field) field.value = value;
@@ -46,25 +52,26 @@ async function ask() {
     if (there && !isBusy()) replace(there);
     // The page of an action that has ended does not update again.
     if (page.body.dataset.live === "no") document.body.dataset.live = "no";
-    told(""); pause = least;
+    told("Live", "on"); pause = least;
   } catch {
-    told("out of date: the server does not answer"); pause = Math.min(2 * pause, most);
+    told("out of date: the server does not answer", "bad"); pause = Math.min(2 * pause, most);
   } finally {
     isAsking = false;
   }
 }
 
-function told(text) { if (state.textContent !== text) state.textContent = text; }
+function told(text, tone) { if (state.textContent !== text) state.textContent = text; state.className = tone; }
 
 const concerns = (change) => live !== "slow" && change.all || live === "all" || (live === "workers" && change.workers) || (live === "task" && change.tasks.includes(task));
 
 function listen() {
   if (stream || live === "each" || document.hidden) return;
   stream = new EventSource(`${base}/live`);
+  stream.onopen = () => { if (!state.textContent) told("Live", "on"); };
   stream.onmessage = (event) => {
     const change = JSON.parse(event.data);
-    if (change.away) told("out of date: Redis does not answer");
-    else if (concerns(change) || state.textContent) ask();
+    if (change.away) told("out of date: Redis does not answer", "bad");
+    else if (concerns(change) || state.className === "bad") ask();
   };
   // A browser reconnects by itself, except after a response that is not a stream.
   stream.onerror = () => { if (stream && stream.readyState === EventSource.CLOSED) { stream = null; } };
@@ -90,7 +97,18 @@ if (live !== "no") {
   });
 }
 
-// Keys: rows, the filter, the next page, and the pages of the head.
+// Copying, and folds of advice: one is open at a time.
+document.documentElement.classList.add("js");
+const close = (but) => document.querySelectorAll(".pop[open]").forEach((one) => { if (one !== but) one.open = false; });
+document.addEventListener("click", async (event) => {
+  close(event.target.closest(".pop"));
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = button.dataset.copy || button.closest(".card").querySelector("pre").textContent;
+  try { await navigator.clipboard.writeText(text); button.classList.add("done"); } catch { /* the browser does not allow it */ }
+});
+
+// Keys: rows, the find box, the filter, the next page, and the pages of the navigation.
 function move(step) {
   const rows = [...document.querySelectorAll("main a.row")];
   const at = rows.indexOf(document.activeElement);
@@ -100,15 +118,21 @@ function move(step) {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
-  const inField = event.target.closest("input, select, textarea");
-  if (event.key === "Escape" && inField) { inField.blur(); return; }
+  const inField = event.target.closest("input:not([type=checkbox]), textarea");
+  if (event.key === "Escape") { close(null); if (inField) inField.blur(); return; }
   if (inField) return;
   const go = (where) => { if (where) { event.preventDefault(); where.click(); } };
+  const fill = (field) => {
+    if (!field) return;
+    event.preventDefault();
+    const fold = field.closest("details");
+    if (fold) fold.open = true;
+    field.focus();
+  };
   if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
   else if (event.key === "n") go(document.querySelector("main a[rel=next]"));
-  else if (event.key === "/") {
-    const field = document.querySelector("main form[method=get] input:not([type=hidden])");
-    if (field) { event.preventDefault(); field.focus(); }
-  } else if (/^[a-z]$/.test(event.key)) go(document.querySelector(`header [data-key="${event.key}"]`));
+  else if (event.key === "/") fill(document.getElementById("find"));
+  else if (event.key === "i") fill(document.querySelector("main form[method=get] input:not([type=hidden])"));
+  else if (/^[a-z]$/.test(event.key)) go(document.querySelector(`header [data-key="${event.key}"]`));
 });

@@ -76,7 +76,7 @@ fn why_refused(head: &HeaderMap) -> &'static str {
 pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
     let (token, head) = (board.options.token.as_ref(), request.headers());
     let path = request.uri().path();
-    let is_public = ["/login", "/board.css"].contains(&path);
+    let is_public = ["/login", "/board.css", "/board.svg"].contains(&path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
         let text = "unknown host: start the board with --host NAME (BoardOptions::host)\n";

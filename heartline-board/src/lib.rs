@@ -24,6 +24,7 @@
 #![allow(clippy::result_large_err)]
 
 mod acts;
+mod badge;
 mod escape;
 mod guard;
 mod history;
@@ -39,6 +40,7 @@ mod state;
 mod strip;
 mod ticks;
 mod token;
+mod trouble;
 
 use std::sync::Arc;
 
@@ -60,6 +62,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
     let board = Arc::new(Board::new(inspector, options));
     Router::new()
         .route("/", get(pages::overview::page))
+        .route("/find", get(pages::find::page))
         .route("/task", get(pages::task::page))
         .route("/jobs", get(pages::jobs::page))
         .route("/job", get(pages::job::page))

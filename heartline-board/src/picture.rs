@@ -1,28 +1,39 @@
 //! Draws the graph of an instance from left to right.
 
 use heartline::inspect::text::{brief, shown};
-use heartline::{InstanceReport, NodeState};
+use heartline::{InstanceReport, NodeReport, NodeState};
+
+use crate::state::encoded;
 
 /// Larger graphs are not drawn.
 const DRAWN: usize = 60;
 
 /// The size of a node, and the distance between nodes.
 const WIDTH: usize = 150;
-const HEIGHT: usize = 30;
+const HEIGHT: usize = 46;
 const ACROSS: usize = 210;
-const DOWN: usize = 44;
+const DOWN: usize = 60;
 
-/// The most letters of a name.
-const LETTERS: usize = 18;
+/// The most letters of a name, and of the line below it.
+const LETTERS: usize = 15;
+const WORDS: usize = 22;
 
 /// A drawing of a graph. The nodes that a node waits for are to its left.
 #[derive(Debug)]
 pub(crate) struct Picture {
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// The edges, as SVG paths.
-    pub(crate) lines: Vec<String>,
+    pub(crate) lines: Vec<Edge>,
     pub(crate) boxes: Vec<NodeBox>,
+}
+
+/// The line from a node to one that waits for it.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    /// The SVG path.
+    pub(crate) path: String,
+    /// Whether the first node has completed.
+    pub(crate) is_done: bool,
 }
 
 /// The box of a node.
@@ -36,6 +47,10 @@ pub(crate) struct NodeBox {
     pub(crate) title: String,
     /// The state, for the colour.
     pub(crate) state: NodeState,
+    /// What the node does or waits for, shortened to fit.
+    pub(crate) word: String,
+    /// The page of its job or of its subgraph, under the base of the board.
+    pub(crate) url: Option<String>,
 }
 
 /// Draws a graph; `None` if it is too large, or the report has only some of its nodes.
@@ -67,10 +82,12 @@ pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
     }
     let mut lines = Vec::new();
     for (node, (x, y)) in found.nodes.iter().zip(&places) {
-        for (from, above) in node.after.iter().filter_map(|input| places.get(*input as usize)) {
+        let inputs = node.after.iter().map(|input| *input as usize);
+        for (input, (from, above)) in inputs.filter_map(|input| Some((input, places.get(input)?))) {
             let (x1, y1, y2) = (from + WIDTH, above + HEIGHT / 2, y + HEIGHT / 2);
             let bend = (ACROSS - WIDTH) / 2;
-            lines.push(format!("M{x1} {y1} C{} {y1} {} {y2} {x} {y2}", x1 + bend, x - bend));
+            let path = format!("M{x1} {y1} C{} {y1} {} {y2} {x} {y2}", x1 + bend, x - bend);
+            lines.push(Edge { path, is_done: found.nodes[input].state == NodeState::Completed });
         }
     }
     let boxes = found.nodes.iter().zip(places).map(|(node, (x, y))| {
@@ -82,6 +99,8 @@ pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
             title: format!("{name} is {}{why}", node.state),
             name: brief(&name, LETTERS),
             state: node.state,
+            word: brief(&word(node), WORDS),
+            url: url(&found.workflow, node),
         }
     });
     let rows = taken.iter().max().copied().unwrap_or(1);
@@ -91,6 +110,23 @@ pub(crate) fn picture(found: &InstanceReport) -> Option<Picture> {
         lines,
         boxes: boxes.collect(),
     })
+}
+
+/// The state of a node: that of its job, if it has one that has not ended.
+fn word(node: &NodeReport) -> String {
+    match node.job_state.filter(|_| node.state == NodeState::Open) {
+        Some(state) => state.to_string(),
+        None => node.state.to_string(),
+    }
+}
+
+/// The page of the job or the subgraph of a node.
+fn url(workflow: &str, node: &NodeReport) -> Option<String> {
+    if let Some(child) = &node.child {
+        return Some(format!("/instance?workflow={}&id={}", encoded(workflow), encoded(child)));
+    }
+    let (task, job) = (node.task.as_ref()?, node.job.as_ref()?);
+    Some(format!("/job?task={}&id={}", encoded(task), encoded(job.as_str())))
 }
 
 #[cfg(test)]
@@ -116,9 +152,9 @@ mod tests {
         let found = app.inspector().instance("nightly", "x", 0).await.unwrap().unwrap();
         let drawn = picture(&found).unwrap();
         let places: Vec<(usize, usize)> = drawn.boxes.iter().map(|node| (node.x, node.y)).collect();
-        assert_eq!(places, [(8, 8), (218, 8), (218, 52), (428, 8)]);
-        assert_eq!((drawn.lines.len(), drawn.width, drawn.height), (5, 586, 96));
-        assert_eq!(drawn.lines[0], "M158 23 C188 23 188 23 218 23");
+        assert_eq!(places, [(8, 8), (218, 8), (218, 68), (428, 8)]);
+        assert_eq!((drawn.lines.len(), drawn.width, drawn.height), (5, 586, 128));
+        assert_eq!(drawn.lines[0].path, "M158 31 C188 31 188 31 218 31");
         assert!(
             drawn.boxes[2].name.len() < 25 && drawn.boxes[2].title.contains("much-too-long-for-its-box is pending"),
             "{}",

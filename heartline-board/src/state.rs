@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use askama::Template;
 use axum::http::StatusCode;
 use axum::http::request::{Parts, Request};
+use axum::http::uri::PathAndQuery;
 use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{chain, placed, quoted, shown};
@@ -135,6 +136,10 @@ pub(crate) struct Frame {
     pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_sessions: bool,
+    /// The page of the navigation that this page belongs to, and whether it is that page itself.
+    section: (&'static str, bool),
+    /// The address of the page.
+    pub(crate) url: String,
     may: Vec<&'static str>,
 }
 
@@ -142,6 +147,15 @@ impl Frame {
     /// The address of the overview. It has no trailing slash, since axum serves a nested router without one.
     pub(crate) fn home(&self) -> &str {
         if self.base.is_empty() { "/" } else { &self.base }
+    }
+
+    /// The value of `aria-current` for a page of the navigation; empty if this page does not belong to it.
+    pub(crate) fn current(&self, page: &str) -> &'static str {
+        match self.section {
+            (section, _) if section != page => "",
+            (_, true) => "page",
+            (_, false) => "true",
+        }
     }
 
     /// The line, with complete options in the commands that it suggests.
@@ -209,6 +223,8 @@ impl Board {
             is_production: *is_production,
             is_read_only: *is_read_only,
             has_sessions: token.is_some(),
+            section: section(head.uri.path()),
+            url: self.url(head.uri.path_and_query().map_or("", PathAndQuery::as_str)),
             may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),
         }
     }
@@ -263,7 +279,8 @@ impl Board {
 
     /// As [`problem`](Self::problem). If a server is unreachable, the page reloads itself.
     fn problem_that(&self, is_unreachable: bool, status: StatusCode, title: &str, text: &str) -> Response {
-        let page = ProblemPage { frame: self.frame(&Request::new(()).into_parts().0), title, text, is_unreachable };
+        let frame = Frame { section: ("", false), ..self.frame(&Request::new(()).into_parts().0) };
+        let page = ProblemPage { frame, title, text, is_unreachable };
         (status, answer(&page)).into_response()
     }
 
@@ -328,6 +345,24 @@ impl Board {
         }
         let text = format!("There is no task {task}.");
         Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
+    }
+}
+
+/// The page of the navigation to which a path belongs, and whether it is that page itself.
+fn section(path: &str) -> (&'static str, bool) {
+    match path {
+        "/" | "" => ("overview", true),
+        "/task" | "/jobs" | "/job" | "/lanes" | "/lane" => ("overview", false),
+        "/workers" => ("workers", true),
+        "/worker" => ("workers", false),
+        "/flows" => ("flows", true),
+        "/flow" | "/instance" => ("flows", false),
+        "/schedules" => ("schedules", true),
+        "/schedule" => ("schedules", false),
+        "/stalls" => ("stalls", true),
+        "/audit" => ("audit", true),
+        "/server" => ("server", true),
+        _ => ("", false),
     }
 }
 

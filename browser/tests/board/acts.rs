@@ -34,17 +34,17 @@ pub async fn a_job_can_be_retried_run_now_cancelled_and_removed(world: Rc<World>
 
     // A "no" changes nothing and returns to the same page.
     browser.open(&site.job("bad")).await;
-    press(browser, "Cancel", "bad of export, which is waiting.").await;
+    press(browser, "Cancel …", "bad of export, which is waiting.").await;
     browser.until_heading("Cancel?").await;
     browser.click_text("main a", "No, go back").await;
     browser.until_heading("bad").await;
     assert_eq!(site.state("bad").await, JobState::Waiting);
-    press(browser, "Cancel", "bad of export, which is waiting.").await;
+    press(browser, "Cancel …", "bad of export, which is waiting.").await;
     press(browser, "Yes, cancel", "1 cancelled, 0 refused").await;
     assert_eq!(site.state("bad").await, JobState::Cancelled);
 
     browser.open(&site.job("done")).await;
-    press(browser, "Remove", "done of export, which is completed.").await;
+    press(browser, "Remove …", "done of export, which is completed.").await;
     assert!(site.knows("done").await, "the page asks for confirmation");
     press(browser, "Yes, remove", "1 removed, 0 refused").await;
     assert!(!site.knows("done").await);
@@ -66,7 +66,7 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
     assert_eq!(browser.count("main a.row").await, 50);
-    press(browser, "Remove …", "50 failed jobs of export, with the code disk.").await;
+    press(browser, "Remove all …", "50 failed jobs of export, with the code disk.").await;
     browser.until_heading("Remove?").await;
     assert_eq!(counts().await.failed, 100, "the page asks for confirmation");
     press(browser, "Yes, remove", "50 removed, 0 refused").await;
@@ -79,17 +79,17 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
     browser.fill("input[name=text]", "reset by peer").await;
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
-    press(browser, "Retry …", "50 failed jobs of export, with the text reset by peer.").await;
+    press(browser, "Retry all …", "50 failed jobs of export, with the text reset by peer.").await;
     press(browser, "Yes, retry", "50 run again, 0 refused").await;
     assert_eq!((counts().await.failed, counts().await.waiting), (0, 80));
 
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
-    press(browser, "Cancel …", "80 waiting jobs of export.").await;
+    press(browser, "Cancel all …", "80 waiting jobs of export.").await;
     press(browser, "Yes, cancel", "80 cancelled, 0 refused").await;
     assert_eq!((counts().await.waiting, counts().await.cancelled), (0, 80));
 
     browser.open(&site.at("/jobs?task=export&state=delayed")).await;
-    press(browser, "Run now …", "1 delayed jobs of export.").await;
+    press(browser, "Run now all …", "1 delayed jobs of export.").await;
     press(browser, "Yes, run now", "1 run now, 0 refused").await;
     assert_eq!((counts().await.delayed, counts().await.waiting), (0, 1));
 }
@@ -99,6 +99,7 @@ pub async fn a_task_is_paused_with_a_reason_and_resumed(world: Rc<World>) {
     let worker = site.app.worker().spawn();
     let _ = site.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     browser.open(&site.at("/task?task=export")).await;
+    browser.click_text("main summary", "Pause …").await;
     browser.fill("input[name=reason]", "the disk is full").await;
     press(browser, "Pause", "export is paused: no more jobs start; running jobs continue.").await;
     browser.click_text("main a", "Back").await;
@@ -154,7 +155,7 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
 
     browser.open(&site.job("again")).await;
     until("it is offered", async || browser.text().await.contains("Run again")).await;
-    press(browser, "Run again", "again of export, which is running.").await;
+    press(browser, "Run again …", "again of export, which is running.").await;
     browser.until_heading("Run again?").await;
     assert_eq!(site.state("again").await, JobState::Running, "the page asks for confirmation");
     press(browser, "Yes, run again", "1 run again, 0 refused").await;
@@ -166,9 +167,9 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
 
     browser.open(&site.job("fails")).await;
     let offers_fail =
-        "return [...document.querySelectorAll('main form button')].some(one => one.textContent === 'Fail')";
+        "return [...document.querySelectorAll('main form button')].some(one => one.textContent.startsWith('Fail'))";
     until("it is offered", async || browser.eval(offers_fail).await == true).await;
-    press(browser, "Fail", "fails of export, which is running.").await;
+    press(browser, "Fail …", "fails of export, which is running.").await;
     press(browser, "Yes, fail", "1 failed, 0 refused").await;
     assert_eq!(site.state("fails").await, JobState::Failed);
     browser.click_text("main a", "Back").await;
@@ -184,7 +185,7 @@ pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) 
     browser.open(&site.at("/workers")).await;
     browser.click_text("main a.row", &id).await;
     browser.until_heading(&id).await;
-    assert_eq!(browser.count("button").await, 0, "a live worker is left alone");
+    assert_eq!(browser.count("main form button").await, 0, "a live worker is left alone");
     process.kill();
     // The page updates itself when the worker becomes silent.
     browser.click_text("main form button", "Recover its jobs …").await;
@@ -227,7 +228,7 @@ pub async fn a_user_with_the_token_signs_in_and_out(world: Rc<World>) {
     browser.click("main button").await;
     browser.until_heading("done").await;
     browser.open(&site.at("/")).await;
-    browser.until_heading("Tasks").await;
+    browser.until_heading("Overview").await;
     browser.cdp("Network.clearBrowserCookies", serde_json::json!({})).await;
     let _ = site.export.dispatch("x".into()).await.unwrap();
     until("the open page asks for the token", async || browser.count("input[name=token]").await == 1).await;

@@ -128,7 +128,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
         ("Stalls", "Stalls of the last 24 hours"),
         ("Audit", "Audit"),
         ("Server", "Server"),
-        ("Overview", "Tasks"),
+        ("Overview", "Overview"),
     ];
     for (link, heading) in pages {
         browser.click_text("nav a", link).await;
@@ -138,7 +138,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     // From the overview to a task, its jobs, and one of them.
     browser.click_text("main a.row", "index").await;
     browser.until_heading("index").await;
-    browser.click_text("main dt a", "completed").await;
+    browser.click("main .tabs a[href*=completed]").await;
     browser.until_heading("index: completed jobs").await;
     until("a job has completed", async || browser.count("main a.row").await > 0).await;
     let id = browser.eval_text("return document.querySelector('main a.row').textContent").await;
@@ -146,7 +146,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     browser.until_heading(&id).await;
     browser.until_text("Events").await;
     browser.click_text("main p a", "index").await;
-    browser.click_text("main p a", "Stalls").await;
+    browser.click_text("main nav a", "Stalls").await;
     browser.until_heading("index: stalls").await;
     browser.click_text("nav a", "Audit").await;
     browser.click_text("main a.row", "poison").await;
@@ -162,10 +162,10 @@ pub async fn the_overview_updates_without_a_reload(world: Rc<World>) {
     let (browser, demo) = (&world.browser, world.demo().await);
     browser.open(&demo.origin).await;
     browser.eval("window.mark = 'the same page'").await;
-    let completed = "const a = document.querySelector('a[href=\"/jobs?task=index&state=completed\"]'); return a ? a.textContent : ''";
-    until("files are counted", async || !matches!(browser.eval_text(completed).await.as_str(), "" | "0")).await;
-    let first = browser.eval_text(completed).await;
-    until("their number changes", async || browser.eval_text(completed).await != first).await;
+    let table = "const table = document.querySelector('[aria-label=Tasks]'); return table ? table.innerText : ''";
+    until("the tasks are listed", async || browser.eval_text(table).await.contains("index")).await;
+    let first = browser.eval_text(table).await;
+    until("their numbers change", async || browser.eval_text(table).await != first).await;
     assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
 }
 
@@ -179,7 +179,7 @@ pub async fn the_heartbeat_table_names_the_workers(world: Rc<World>) {
         let live = workers.as_array().unwrap().iter().filter(|row| row[1] == "live").collect::<Vec<_>>();
         let of = |worker: &Value, task: &str| {
             let mut rows = beats.as_array().unwrap().iter();
-            rows.any(|row| &row[0] == worker && row[1] == task && row[4].as_str().unwrap().ends_with("ago"))
+            rows.any(|row| &row[0] == worker && row[1] == task && row[3].as_str().unwrap().ends_with("ago"))
         };
         live.len() >= 3 && live.iter().all(|row| of(&row[0], "index") && of(&row[0], "poison"))
     })
@@ -203,7 +203,7 @@ pub async fn pictures_are_taken_in_light_and_dark(world: Rc<World>) {
     for (name, url) in [("overview", demo.origin.clone()), ("job", job)] {
         browser.open(&url).await;
         if name == "overview" {
-            let bar = "return [...document.querySelectorAll('rect.bar')].some(bar => bar.height.baseVal.value > 3) && !!document.querySelector('.curve')";
+            let bar = "return [...document.querySelectorAll('rect.bar')].some(bar => bar.height.baseVal.value > 3) && !!document.querySelector('polyline')";
             until("there is a bar of stalls and a curve", async || browser.eval(bar).await == true).await;
         }
         for mode in ["light", "dark"] {

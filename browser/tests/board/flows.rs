@@ -41,13 +41,13 @@ pub async fn a_graph_is_shown_updates_itself_and_offers_actions(world: Rc<World>
     browser.click_text("main a.row", "2026-11-21").await;
     browser.until_heading("2026-11-21").await;
     browser.until_text("no live worker has the task export").await;
-    assert_eq!(browser.count("svg.graph g").await, 8);
+    assert_eq!(browser.count(".graph .node").await, 8);
     browser.eval("window.mark = 'the same page'").await;
     let worker = site.app.worker().spawn();
     // One job failed, so the instance is paused; another job holds.
     browser.until_text("south: no space left on device (disk)").await;
     assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
-    until("the failed node is drawn as failed", async || browser.count("svg.graph g.failed").await == 1).await;
+    until("the failed node is drawn as failed", async || browser.count(".graph .node.failed").await == 1).await;
     for (verb, text) in [("Resume", "It is running."), ("Cancel", "2026-11-21 of nightly.")] {
         browser.click_text("main form button", verb).await;
         browser.until_text(text).await;
@@ -81,10 +81,10 @@ pub async fn a_graph_fits_a_phone_and_gets_a_picture(world: Rc<World>) {
     let page = site.at("/instance?workflow=nightly&id=2026-11-21");
     browser.open(&page).await;
     browser.until_text("south: no space left on device (disk)").await;
-    until("three have completed", async || browser.count("svg.graph g.completed").await == 3).await;
+    until("three have completed", async || browser.count(".graph .node.completed").await == 3).await;
     // At its own size: it scrolls, and is never shrunk.
-    let drawn = "const g = document.querySelector('svg.graph'); return [g.clientWidth, g.clientHeight].join(' ')";
-    let own = "const b = document.querySelector('svg.graph').viewBox.baseVal; return [b.width, b.height].join(' ')";
+    let drawn = "const g = document.querySelector('.graph > svg'); return [g.clientWidth, g.clientHeight].join(' ')";
+    let own = "const b = document.querySelector('.graph > svg').viewBox.baseVal; return [b.width, b.height].join(' ')";
     assert_eq!(browser.eval(drawn).await, browser.eval(own).await);
     let scratch = Scratch::new("pictures");
     let kept = std::env::var_os("HEARTLINE_SCREENSHOTS").map(PathBuf::from);

@@ -83,7 +83,7 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     assert_harmless(browser, "a live update", &format!("{EVIL_ID}2")).await;
     // The confirmation and the result.
     browser.open(&site.job(EVIL_ID)).await;
-    browser.click_text("main form button", "Remove").await;
+    browser.click_text("main form button", "Remove …").await;
     browser.until_heading("Remove?").await;
     assert_harmless(browser, "the question", EVIL_ID).await;
     browser.click_text("main form button", "Yes, remove").await;
@@ -124,7 +124,7 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
         browser.open(&origin).await;
         browser.fill("input[name=token]", token).await;
         browser.click("main button").await;
-        browser.until_heading("Tasks").await;
+        browser.until_heading("Overview").await;
     }
     for target in [site.origin.clone(), by_name(&site.origin), open.clone(), by_name(&open)] {
         let foreign = foreign_page(&target).await;
@@ -209,7 +209,7 @@ pub async fn odd_ids_open_their_own_jobs(world: Rc<World>) {
         until(&format!("the page of {id:?}"), async || browser.count("main dl").await == 1).await;
         assert_eq!(browser.eval("return document.querySelector('h1').textContent").await, id);
         assert_eq!(browser.eval("return location.pathname").await, "/job", "{id:?}");
-        browser.click_text("main form button", "Cancel").await;
+        browser.click_text("main form button", "Cancel …").await;
         browser.until_heading("Cancel?").await;
         browser.until_text(&format!("{id} of export, which is waiting.")).await;
         browser.click_text("main form button", "Yes, cancel").await;

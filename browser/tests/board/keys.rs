@@ -68,7 +68,7 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     browser.keys("n").await;
     assert_eq!(browser.count("main a.row").await, 20, "there is no next page");
 
-    browser.keys("/").await;
+    browser.keys("i").await;
     assert_eq!(browser.focused().await, "code");
     // Letters are text in a field.
     browser.keys("jokn").await;
@@ -76,6 +76,9 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     browser.press(Key::Escape).await;
     assert_eq!(browser.focused().await, "");
     browser.keys("/").await;
+    assert_eq!(browser.focused().await, "q");
+    browser.press(Key::Escape).await;
+    browser.keys("i").await;
     for _ in 0..4 {
         browser.press(Key::Backspace).await;
     }
@@ -84,17 +87,39 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     browser.until_text("60 jobs").await;
 
     for (key, heading) in [
-        ("o", "Tasks"),
+        ("o", "Overview"),
         ("w", "Workers"),
         ("c", "Schedules"),
         ("s", "Stalls of the last 24 hours"),
         ("a", "Audit"),
         ("r", "Server"),
-        ("o", "Tasks"),
+        ("o", "Overview"),
     ] {
         browser.keys(key).await;
         browser.until_heading(heading).await;
     }
+}
+
+pub async fn the_find_box_opens_a_job_by_its_id(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    let _ = site.export.dispatch("x".into()).id("order-7").await.unwrap();
+    site.until_listed().await;
+    browser.open(&site.at("/stalls")).await;
+    assert_eq!(browser.count("header a[aria-current=page]").await, 1);
+    browser.keys("/").await;
+    browser.keys("order-7").await;
+    browser.press(Key::Enter).await;
+    browser.until_heading("order-7").await;
+    assert_eq!(
+        browser.eval_text("return document.querySelector('header a[aria-current]').textContent.trim()").await,
+        "Overview"
+    );
+    browser.keys("/").await;
+    browser.keys("xpor").await;
+    browser.press(Key::Enter).await;
+    browser.until_heading("xpor").await;
+    browser.click_text("main a.row", "export").await;
+    browser.until_heading("export").await;
 }
 
 pub async fn focus_survives_a_live_update(world: Rc<World>) {
@@ -142,6 +167,7 @@ pub async fn typed_text_survives_a_live_update(world: Rc<World>) {
     let _ = site.export.dispatch("x".into()).await.unwrap();
     site.until_listed().await;
     browser.open(&site.at("/task?task=export")).await;
+    browser.click_text("main summary", "Pause …").await;
     browser.click("input[name=reason]").await;
     browser.keys("half a sen").await;
     // A second subscription of the test receives what the page receives.
@@ -155,7 +181,8 @@ pub async fn typed_text_survives_a_live_update(world: Rc<World>) {
     assert_eq!(browser.eval("return document.querySelector('[name=reason]').value").await, "half a sentence");
     // The typed text stays when the field loses the focus, too.
     browser.press(Key::Escape).await;
-    let jobs = async || browser.text().await.contains("waiting\n2");
+    browser.press(Key::Escape).await;
+    let jobs = async || browser.text().await.contains("waiting 2");
     until("the page updates again", jobs).await;
     assert_eq!(
         browser.eval("return document.querySelector('[name=reason]').value").await,

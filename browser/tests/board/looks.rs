@@ -14,7 +14,7 @@ const PHONE: u64 = 390;
 
 /// The width of the page and of the window, and the elements that exceed it.
 const WIDE: &str = "
-    const out = e => !e.closest('.scroll, pre, .skip') && (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > innerWidth + 1);
+    const out = e => !e.closest('.table, .graph, pre, .skip, .vh') && (e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > innerWidth + 1);
     const wide = [...document.querySelectorAll('main *, header *')].filter(e => out(e) && ![...e.children].some(out));
     const names = wide.map(e => `<${e.tagName.toLowerCase()} class='${e.className}'> ${e.textContent.trim().slice(0, 60)}`);
     return [document.documentElement.scrollWidth, innerWidth, names]";
@@ -96,7 +96,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     }
     // The confirmation and the result of an action.
     browser.open(&site.job(&id)).await;
-    browser.click_text("main form button", "Remove").await;
+    browser.click_text("main form button", "Remove …").await;
     browser.until_heading("Remove?").await;
     wide.extend(fits("the question about a job").await);
     // The job is gone by now, so the refusal shows a line with its id.
@@ -106,6 +106,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     wide.extend(fits("the result of an action").await);
     // A pause, shown on the page of the task and on the overview.
     browser.open(&site.at("/task?task=export")).await;
+    browser.click_text("main summary", "Pause …").await;
     browser.fill("input[name=reason]", &"r".repeat(200)).await;
     browser.click_text("main form button", "Pause").await;
     browser.until_text("export is paused").await;
@@ -114,7 +115,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     browser.until_text("Paused by").await;
     wide.extend(fits("the task that is paused").await);
     browser.open(&site.origin).await;
-    browser.until_text("paused by").await;
+    browser.until_text("Paused by").await;
     wide.extend(fits("the overview with a pause").await);
     // A fault with a long id.
     site.put("payload", &"f".repeat(128), "\"x\"").await;
@@ -132,6 +133,27 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     wide.extend(fits("the page to sign in").await);
     let _ = live.stop().await;
     assert!(wide.is_empty(), "pages scroll sideways: {wide:#?}");
+}
+
+pub async fn the_table_of_tasks_is_visible_under_ten_troubles(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    for at in 0..10 {
+        let task = site.app.task_ref::<String, u64>(&format!("task-{at}")).unwrap();
+        let _ = task.dispatch("x".into()).await.unwrap();
+    }
+    browser.open(&site.origin).await;
+    until("each task has a trouble", async || browser.count("#troubles .trouble .who[href*=task-]").await == 10).await;
+    let bottom = "return document.querySelector('[aria-label=Tasks]').getBoundingClientRect().bottom";
+    let bottom = browser.eval(bottom).await.as_f64().unwrap();
+    assert!(bottom <= 800.0, "the table of 10 tasks ends at {bottom}");
+    // A task in trouble has a word, and a count of 0 is no link.
+    assert_eq!(browser.eval_text("return document.querySelector('tbody .badge').innerText").await, "no worker");
+    assert_eq!(browser.count("[aria-label=Tasks] a[href*='state=failed']").await, 0);
+    // The fold has the advice; a page that is held by it does not update.
+    browser.click_text("#troubles summary", "What to do").await;
+    browser.until_text("start a worker that has the task").await;
+    browser.press(thirtyfour::Key::Escape).await;
+    until("the fold closes", async || browser.count(".pop[open]").await == 0).await;
 }
 
 /// The contrast of all text on the page: the lowest of each kind.
@@ -152,10 +174,10 @@ const CONTRAST: &str = r"
     for (const e of document.querySelectorAll('body, body *')) {
       const isText = [...e.childNodes].some(one => one.nodeType === 3 && one.textContent.trim());
       const style = getComputedStyle(e);
-      if (!isText || e.closest('svg') || e.closest('.skip') || style.visibility === 'hidden' || !e.getClientRects().length) continue;
+      if (!isText || e.closest('svg') || e.closest('.skip, .vh') || style.visibility === 'hidden' || !e.getClientRects().length) continue;
       const [one, other] = [light(parse(style.color)), light(ground(e))];
       const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-      const kinds = ['dim', 'bad', 'good', 'warn', 'danger', 'name', 'trouble'].filter(kind => e.closest('.' + kind));
+      const kinds = ['muted', 'bad', 'badge', 'danger', 'env', 'note', 'zero', 'sub'].filter(kind => e.closest('.' + kind));
       const kind = e.closest('a') ? 'a' : kinds.length ? kinds.join('.') : e.tagName.toLowerCase();
       if (!(kind in least) || ratio < least[kind][0]) least[kind] = [ratio, e.textContent.trim().slice(0, 60)];
     }
@@ -194,12 +216,12 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
             }
         }
         // Each kind, wherever it appears.
-        for css in ["dim", "bad", "good", "warn", "danger"] {
+        for css in ["muted", "bad", "badge", "danger", "note", "zero", "sub"] {
             let script = "const e = document.createElement('p'); e.className = arguments[0]; e.textContent = 'x'; document.querySelector('main').append(e)";
             browser.eval_with(script, vec![json!(css)]).await;
         }
         let measured = browser.eval(CONTRAST).await;
-        for kind in ["dim", "bad", "good", "warn", "a", "h1"] {
+        for kind in ["muted", "bad", "badge", "note", "zero", "a", "h1"] {
             let ratio = measured[kind][0].as_f64().unwrap_or_else(|| panic!("{kind} is not on the page: {measured}"));
             assert!(ratio >= 4.5, "dark {is_dark}: {kind} has {ratio:.2}");
         }
@@ -207,7 +229,7 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
         let parts: Vec<u32> =
             body.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).take(3).collect();
         assert!(parts.iter().all(|part| if is_dark { *part < 64 } else { *part > 240 }), "dark {is_dark}: {body}");
-        for kind in ["a", "dim", "good", "warn", "button"] {
+        for kind in ["a", "muted", "badge", "note", "zero", "button"] {
             assert!(seen.iter().any(|one| one.split('.').any(|one| one == kind)), "no page shows {kind}: {seen:?}");
         }
     }

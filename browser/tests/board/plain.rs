@@ -23,7 +23,7 @@ pub async fn pages_filters_and_actions_need_no_script(world: Rc<World>) {
         until("it is there", async || browser.count("h1").await == 1 && !browser.text().await.is_empty()).await;
     }
     // No script of the page has run: this key has no effect.
-    browser.until_heading("Tasks").await;
+    browser.until_heading("Overview").await;
     browser.keys("w").await;
     browser.click_text("main a", "100").await;
     browser.until_heading("export: failed jobs").await;
@@ -32,7 +32,7 @@ pub async fn pages_filters_and_actions_need_no_script(world: Rc<World>) {
     browser.until_text("50 jobs").await;
     browser.click_text("main a.row", "failed-0000099").await;
     browser.until_heading("failed-0000099").await;
-    browser.click_text("main form button", "Remove").await;
+    browser.click_text("main form button", "Remove …").await;
     browser.until_heading("Remove?").await;
     browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("1 removed, 0 refused").await;
@@ -50,7 +50,7 @@ pub async fn a_long_action_shows_progress_without_script(world: Rc<World>) {
     site.seed(60_000, 0).await;
     browser.script(false).await;
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
-    browser.click_text("main form button", "Cancel …").await;
+    browser.click_text("main form button", "Cancel all …").await;
     browser.until_text("60000 waiting jobs of export.").await;
     browser.click_text("main form button", "Yes, cancel").await;
     // The progress page reloads itself.

@@ -34,7 +34,7 @@ pub async fn a_schedule_is_found_paused_and_run_by_hand(world: Rc<World>) {
     // From the totals to the page of the task, and by name to a schedule.
     browser.click_text("[aria-label=Totals] a", "export").await;
     browser.until_heading("export: schedules").await;
-    browser.keys("/").await;
+    browser.keys("i").await;
     assert_eq!(browser.focused().await, "name");
     browser.fill("main input[name=name]", "weekly").await;
     browser.click_text("main form button", "Show").await;
@@ -43,6 +43,7 @@ pub async fn a_schedule_is_found_paused_and_run_by_hand(world: Rc<World>) {
     browser.click_text("main a.row", "nightly").await;
     browser.until_heading("nightly").await;
 
+    browser.click_text("main summary", "Pause …").await;
     browser.fill("input[name=reason]", "the disk is full").await;
     browser.click_text("main form button", "Pause").await;
     browser.until_text("nightly is paused: its ticks are counted").await;

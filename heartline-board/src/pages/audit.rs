@@ -71,7 +71,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     Ok(answer(&AuditPage {
         frame,
         columns,
-        noted: format!("{when}: {found}"),
+        noted: format!("Last audit: {when}, {found}."),
         found: board.audited(&asked.task).map(|(at, report)| found_by(at, report)),
         task: asked.task,
     }))
@@ -82,7 +82,7 @@ fn noted(task: &TaskReport, now: SystemTime) -> (String, String) {
     if task.fault.is_some() {
         return ("unknown: the task cannot be read now".to_owned(), "–".to_owned());
     }
-    let Some(audit) = &task.audited else { return ("never".to_owned(), "–".to_owned()) };
+    let Some(audit) = &task.audited else { return ("never".to_owned(), "no findings".to_owned()) };
     let kinds = audit.found.iter().map(|(kind, count)| format!("{count} {kind}"));
     let found = kinds.collect::<Vec<_>>().join(", ");
     (exact(audit.at, now), if found.is_empty() { "nothing is wrong".to_owned() } else { found })

@@ -7,11 +7,13 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Diagnosis, InstanceReport, NodeState, WorkflowReport, WorkflowState};
 use serde::Deserialize;
 
+use crate::badge::{self, Badge, grouped};
 use crate::picture::{Picture, picture};
 use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::trouble::Trouble;
 use heartline::inspect::describe::{advice, paused};
 use heartline::inspect::text::exact;
 
@@ -34,16 +36,17 @@ struct FlowsPage {
     now: SystemTime,
     states: [WorkflowState; 5],
     flows: Vec<WorkflowReport>,
-    diagnoses: Vec<Diagnosis>,
+    troubles: Vec<Trouble>,
 }
 
 pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> PageResult {
     let (flows, now) = board.or_failed(tokio::try_join!(board.inspector.workflows(), board.inspector.server_time()))?;
-    let diagnoses = match flows.is_empty() {
+    let diagnoses: Vec<Diagnosis> = match flows.is_empty() {
         true => board.inspector.diagnose_empty_workflow_list().await,
         false => flows.iter().flat_map(WorkflowReport::diagnoses).collect(),
     };
-    Ok(answer(&FlowsPage { frame: board.frame(&head), now, states: PLACES, flows, diagnoses }))
+    let frame = board.frame(&head);
+    Ok(answer(&FlowsPage { troubles: Trouble::all(&diagnoses, &frame), frame, now, states: PLACES, flows }))
 }
 
 fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {
@@ -123,6 +126,7 @@ pub(crate) struct AskedInstance {
 struct InstancePage {
     frame: Frame,
     found: InstanceReport,
+    badge: Badge,
     facts: Vec<(&'static str, String)>,
     broken: Option<String>,
     advice: Vec<String>,
@@ -132,15 +136,6 @@ struct InstancePage {
     next: Option<String>,
     /// The instance that this is a subgraph of.
     root: Option<String>,
-}
-
-fn class(node: &NodeReport) -> &'static str {
-    match node.state {
-        NodeState::Failed | NodeState::Cancelled => "bad",
-        NodeState::Completed => "good",
-        NodeState::Skipped | NodeState::Pending => "dim",
-        _ => "",
-    }
 }
 
 pub(crate) async fn instance(
@@ -160,6 +155,7 @@ pub(crate) async fn instance(
         board.url(&format!("/instance?workflow={workflow}&id={id}&from={from}"))
     };
     Ok(answer(&InstancePage {
+        badge: badge::of_flow(found.state),
         facts: facts(&found),
         broken: broken(&found),
         advice: advice(&found),

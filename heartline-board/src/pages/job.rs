@@ -10,12 +10,14 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use heartline::inspect::describe::facts;
 use heartline::inspect::text::bytes;
-use heartline::{Diagnosis, Error, JobReport, JobState, JobValues};
+use heartline::{Error, JobReport, JobState, JobValues};
 use serde::Deserialize;
 
 use super::jobs::acts_on;
+use crate::badge::{self, Badge};
 use crate::history::{History, place_of};
 use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::trouble::Trouble;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -36,7 +38,8 @@ struct JobPage {
     key: Option<String>,
     now: SystemTime,
     facts: Vec<(&'static str, String)>,
-    diagnoses: Vec<Diagnosis>,
+    badge: Badge,
+    troubles: Vec<Trouble>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
     history: Arc<History>,
@@ -77,7 +80,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let frame = board.frame(&head);
     Ok(answer(&JobPage {
         facts: facts(&job, now),
-        diagnoses,
+        badge: badge::of_job(job.state),
+        troubles: Trouble::all(&diagnoses, &frame),
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts: frame.offered(acts),
         frame,

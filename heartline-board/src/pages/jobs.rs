@@ -1,17 +1,18 @@
 //! The jobs in one state. The address of the page contains the filter.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use heartline::{Error, JobCount, JobFilter, JobState};
+use heartline::{Error, JobCount, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
+use crate::badge::{self, Badge};
 use crate::state::{Board, Frame, PageResult, answer, encoded};
 use heartline::inspect::describe::{STATES, is_overdue};
-use heartline::inspect::text::{many, relative};
+use heartline::inspect::text::many;
 
 /// The most jobs on a page.
 const ROWS: usize = 50;
@@ -79,19 +80,37 @@ impl Asked {
 struct JobsPage {
     frame: Frame,
     asked: Asked,
-    states: [JobState; 8],
+    tabs: Vec<Tab>,
     counted: String,
     page: heartline::JobPage,
     /// Whether silent jobs were silent for longer than a healthy job is.
     is_late: bool,
+    /// Whether jobs in this state become due.
+    shows_due: bool,
+    /// Whether workers hold jobs in this state.
+    shows_worker: bool,
     next: Option<String>,
     acts: Vec<(&'static str, &'static str, bool)>,
 }
 
-impl JobsPage {
-    fn when(&self, at: Option<SystemTime>) -> String {
-        at.map_or(String::new(), |at| relative(at, self.page.as_of))
-    }
+/// A state with the number of its jobs, and the address of its list.
+pub(crate) struct Tab {
+    pub(crate) badge: Badge,
+    pub(crate) jobs: u64,
+    pub(crate) url: String,
+    /// Whether its list is the page.
+    pub(crate) is_here: bool,
+}
+
+/// The states of the jobs of a task; `here` is the one that the page lists.
+pub(crate) fn tabs(board: &Board, task: &TaskReport, here: Option<JobState>) -> Vec<Tab> {
+    let tab = |state: JobState| Tab {
+        badge: badge::of_job(state),
+        jobs: task.counts.count(state),
+        url: board.url(&format!("/jobs?task={}&state={state}", encoded(&task.task))),
+        is_here: here == Some(state),
+    };
+    STATES.map(tab).into()
 }
 
 /// The actions on jobs in a state: name, label, and whether it cannot be undone.
@@ -122,10 +141,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         let count = if is_all { None } else { Some(asked.count(&board, &filter).await?) };
         // A healthy job is silent for up to a third of each interval.
         let has_silent = page.jobs.iter().any(|job| job.is_silent);
-        let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
-        Ok::<_, Arc<Error>>((page, count, is_late))
+        let task = board.inspector.task(&asked.task).await?;
+        let is_late = has_silent && is_overdue(&task);
+        Ok::<_, Arc<Error>>((page, count, is_late, task))
     };
-    let (page, count, is_late) = board.or_failed(looked.await)?;
+    let (page, count, is_late, task) = board.or_failed(looked.await)?;
     let jobs = count.as_ref().map_or(page.jobs.len() as u64, |count| count.jobs);
     let counted = match count {
         Some(count) if !count.is_exact => format!("at least {jobs} of {} read", count.looked),
@@ -134,7 +154,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);
     let frame = board.frame(&head);
     Ok(answer(&JobsPage {
-        states: STATES,
+        tabs: tabs(&board, &task, Some(state)),
+        shows_due: matches!(state, JobState::Delayed | JobState::Finalizing),
+        shows_worker: matches!(state, JobState::Claimed | JobState::Running | JobState::Finalizing),
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
         acts: if jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
         frame,

@@ -1,5 +1,6 @@
-//! The overview: what is wrong, all tasks, and the last minutes and hours.
+//! The overview: all tasks, what is wrong, and the last minutes and hours.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,16 @@ use std::time::Duration;
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, JobState, TaskRates, TaskReport};
+use heartline::{Diagnosis, DiagnosisKind, FleetReport, Severity, TaskRates, TaskReport, WorkerState};
 use tokio::time::Instant;
 
+use crate::badge::{Badge, Meter, grouped};
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::STATES;
-use heartline::inspect::text::span;
+use crate::trouble::{Trouble, word};
+use heartline::inspect::text::{rate_of, span};
+
+/// The most troubles on the page.
+const SHOWN: usize = 30;
 
 /// The curve breaks between two reads that are further apart, since the rate between them is unknown.
 const GAP: Duration = Duration::from_secs(5);
@@ -25,19 +30,38 @@ const HEIGHT: f64 = 60.0;
 #[template(path = "overview.html")]
 struct OverviewPage {
     frame: Frame,
-    states: [JobState; 8],
-    diagnoses: Vec<Diagnosis>,
+    risks: u64,
+    notes: u64,
+    troubles: Vec<Trouble>,
+    kpis: Vec<Kpi>,
     rows: Vec<Row>,
     curve: Option<Curve>,
     bars: Vec<Bar>,
     stalls: u64,
+    /// The most stalls in an hour.
+    most: u64,
     is_read: bool,
+}
+
+/// A number of the whole fleet.
+struct Kpi {
+    name: &'static str,
+    value: String,
+    detail: String,
+    /// The class of its tone; empty if it needs no look.
+    tone: &'static str,
 }
 
 /// A task, and its rates since the last read.
 struct Row {
     task: TaskReport,
     rates: Option<TaskRates>,
+    badge: Badge,
+    meter: Meter,
+    /// Claimed and running jobs.
+    held: u64,
+    /// The severity of its most severe diagnosis.
+    severity: Option<Severity>,
 }
 
 /// How many jobs ended per second, as lines. A new line begins after each gap.
@@ -61,20 +85,89 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let log = board.stalls.log(&board.inspector, &fleet.tasks).await;
     let hours = log.hours(board.inspector.now().await);
     let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
-    let row = |task: &TaskReport| {
-        let earlier = earlier.fleet.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
-        Row { rates: earlier.and_then(|earlier| task.rates_since(earlier)), task: task.clone() }
-    };
+    let rows = rows(fleet, earlier.fleet.as_deref(), &diagnoses);
+    let frame = board.frame(&head);
+    let risks = diagnoses.iter().filter(|diagnosis| diagnosis.is_risk()).count() as u64;
     Ok(answer(&OverviewPage {
-        frame: board.frame(&head),
-        states: STATES,
-        diagnoses,
-        rows: fleet.tasks.iter().map(row).collect(),
+        risks,
+        notes: diagnoses.len() as u64 - risks,
+        troubles: Trouble::all(&diagnoses, &frame),
+        frame,
+        kpis: kpis(fleet, &rows),
+        rows,
         curve: curve(&earlier.ended),
         bars: bars(hours),
         stalls: hours.iter().sum(),
+        most: hours.iter().copied().max().unwrap_or(0),
         is_read: log.is_read(),
     }))
+}
+
+/// The tasks, those with the most severe diagnoses first.
+fn rows(fleet: &FleetReport, earlier: Option<&FleetReport>, diagnoses: &[Diagnosis]) -> Vec<Row> {
+    let row = |task: &TaskReport| {
+        let before = earlier.iter().flat_map(|fleet| &fleet.tasks).find(|earlier| earlier.task == task.task);
+        let found = diagnoses.iter().find(|diagnosis| diagnosis.task.as_deref() == Some(&*task.task));
+        let held = task.counts.claimed + task.counts.running;
+        Row {
+            rates: before.and_then(|before| task.rates_since(before)),
+            badge: badge_of(found),
+            meter: Meter::new(held, task.slots),
+            held,
+            severity: found.map(|found| found.severity),
+            task: task.clone(),
+        }
+    };
+    let mut rows: Vec<Row> = fleet.tasks.iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.severity));
+    rows
+}
+
+/// The badge of a task with this diagnosis, its most severe one.
+pub(crate) fn badge_of(found: Option<&Diagnosis>) -> Badge {
+    match found {
+        None => Badge::new("green plain", "check", "healthy"),
+        Some(found) if found.is_risk() => Badge::new("red", "crit", word(&found.kind)),
+        Some(found) if found.is_pause() => Badge::new("amber", "pause", word(&found.kind)),
+        Some(found) if matches!(found.kind, DiagnosisKind::JobsRecovered { .. }) => {
+            Badge::new("", "info", word(&found.kind))
+        }
+        Some(found) => Badge::new("amber", "warn", word(&found.kind)),
+    }
+}
+
+/// The numbers of the whole fleet. A task that cannot be read counts as nothing.
+fn kpis(fleet: &FleetReport, rows: &[Row]) -> Vec<Kpi> {
+    let sum = |of: fn(&TaskReport) -> u64| fleet.tasks.iter().map(of).sum::<u64>();
+    let rate = |of: fn(&TaskRates) -> f64| match rows.iter().any(|row| row.rates.is_some()) {
+        true => rate_of(rows.iter().filter_map(|row| row.rates.as_ref()).map(of).sum()),
+        false => "–".to_owned(),
+    };
+    let oldest = fleet.tasks.iter().filter_map(|task| task.next_waiting_age).max();
+    let (live, silent) = fleet.workers.iter().fold((0, 0), |(live, silent), worker| match worker.state {
+        WorkerState::Silent => (live, silent + 1),
+        state => (live + u64::from(state.is_live()), silent),
+    });
+    let failed = sum(|task| task.failed_lately);
+    let kpi = |name, value: u64, detail: String, tone| Kpi { name, value: grouped(&value), detail, tone };
+    vec![
+        kpi(
+            "Waiting",
+            sum(|task| task.counts.waiting),
+            oldest.map_or_else(String::new, |age| format!("oldest {}", span(age))),
+            "",
+        ),
+        kpi("Held", sum(|task| task.counts.held_total()), format!("of {} slots", grouped(&sum(|task| task.slots))), ""),
+        Kpi { name: "In a second", value: rate(|rates| rates.dispatched), detail: String::new(), tone: "" },
+        Kpi { name: "Out a second", value: rate(|rates| rates.ended), detail: String::new(), tone: "" },
+        kpi("Failed in 5 min", failed, String::new(), if failed > 0 { "bad" } else { "" }),
+        kpi(
+            "Workers",
+            live,
+            if silent > 0 { format!("{silent} silent") } else { "live".to_owned() },
+            if silent > 0 { "bad" } else { "" },
+        ),
+    ]
 }
 
 /// The rate between reads, from the number of ended jobs at each; `None` before the third read.

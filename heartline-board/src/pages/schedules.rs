@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use heartline::{ScheduleCounts, ScheduleInfo};
 use serde::Deserialize;
 
+use crate::badge::grouped;
 use crate::pages::stalls::unread;
 use crate::schedules::{Schedules, overdue};
 use crate::state::{Board, Frame, PageResult, answer};
@@ -55,7 +56,7 @@ struct Row {
     late: String,
     strip: Strip,
     /// How many ticks were fired, overlapped, missed and paused.
-    counts: [String; 4],
+    counts: [(&'static str, String); 4],
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -98,10 +99,10 @@ fn row(task: &str, info: &ScheduleInfo, now: SystemTime) -> Row {
         late: overdue.or(info.last_late.map(span)).unwrap_or_else(|| "–".to_owned()),
         strip: Strip::of(&info.recent, now),
         counts: [
-            info.fired.to_string(),
-            info.overlapped.to_string(),
-            format!("{}{least}", info.missed_ticks),
-            info.paused_ticks.to_string(),
+            ("Fired", grouped(&info.fired)),
+            ("Overlapped", grouped(&info.overlapped)),
+            ("Missed", format!("{}{least}", grouped(&info.missed_ticks))),
+            ("Paused", grouped(&info.paused_ticks)),
         ],
     }
 }

@@ -10,6 +10,7 @@ use heartline::ServerReport;
 
 use crate::sizes::Sizes;
 use crate::state::{Board, Frame, PageResult, answer};
+use crate::trouble::Trouble;
 use heartline::inspect::text::{bytes, exact, span};
 
 #[derive(Template)]

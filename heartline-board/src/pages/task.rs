@@ -6,11 +6,15 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, JobFilter, JobState, TaskReport};
+use heartline::{JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
+use crate::badge::{Badge, Meter, grouped};
+use crate::pages::jobs::{Tab, tabs};
+use crate::pages::overview::badge_of;
 use crate::state::{Board, Frame, PageResult, answer};
-use heartline::inspect::describe::{CodeCount, STATES, codes, heard, lane_counts, live_workers, task_limit};
+use crate::trouble::Trouble;
+use heartline::inspect::describe::{CodeCount, codes, heard, lane_counts, live_workers, task_limit};
 use heartline::inspect::text::{exact, span};
 
 /// The most failed jobs that are read for their codes.
@@ -26,12 +30,15 @@ pub(crate) struct Asked {
 struct TaskPage {
     frame: Frame,
     task: TaskReport,
-    states: [JobState; 8],
+    badge: Badge,
+    tabs: Vec<Tab>,
     paused: Option<String>,
-    diagnoses: Vec<Diagnosis>,
+    troubles: Vec<Trouble>,
     facts: Vec<(String, String)>,
     outlook: Vec<String>,
     codes: Vec<CodeCount>,
+    /// How many failed jobs were read for their codes.
+    looked: u64,
     /// Whether jobs are held and no live worker watches them.
     is_unwatched: bool,
 }
@@ -74,6 +81,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
         format!("Paused by {} since {}{because}", pause.by, exact(pause.at, now))
     });
+    let badge = badge_of(diagnoses.first());
     // The page has a separate line for the pause.
     diagnoses.retain(|diagnosis| paused.is_none() || !diagnosis.is_pause());
     let total = format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed);
@@ -92,13 +100,16 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         facts.push((format!("stall interval{of}"), interval));
         facts.push((format!("held jobs{of}"), heard(part, now)));
     }
+    let frame = board.frame(&head);
     Ok(answer(&TaskPage {
-        frame: board.frame(&head),
+        badge,
+        tabs: tabs(&board, &task, None),
+        troubles: Trouble::all(&diagnoses, &frame),
+        looked: codes.iter().map(|count| count.jobs).sum(),
+        frame,
         is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held_total() > 0,
         task,
-        states: STATES,
         paused,
-        diagnoses,
         facts,
         outlook: outlook.reasons,
         codes,

@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
+use crate::badge::{self, Badge};
 use crate::state::{Board, Frame, PageResult, answer};
 use heartline::inspect::describe::{Beat, beats, watches};
 
@@ -35,6 +36,7 @@ struct WorkerPage {
     frame: Frame,
     worker: WorkerReport,
     now: SystemTime,
+    badge: Badge,
     beats: Vec<Beat>,
     watches: Vec<String>,
     /// Whether it holds jobs.
@@ -52,6 +54,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let now = board.inspector.now().await;
     let holds = worker.tasks.iter().any(|its| its.held > 0);
     Ok(answer(&WorkerPage {
+        badge: badge::of_worker(&worker, false),
         beats: beats([&worker], now),
         watches: watches(&worker, now),
         can_be_dead: board.may(&head, "recover_worker") && holds && !worker.state.is_live(),

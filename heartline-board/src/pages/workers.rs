@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use heartline::{WorkerReport, WorkerState};
 use serde::Deserialize;
 
+use crate::badge::{self, Badge};
 use crate::state::{Board, Frame, PageResult, Seen, answer};
 use heartline::inspect::describe::{Beat, beats};
 use heartline::inspect::text::placed;
@@ -31,6 +32,8 @@ struct WorkersPage {
     seen: Seen,
     now: SystemTime,
     rows: Vec<WorkerReport>,
+    /// How many workers are in each state that is not gone.
+    totals: Vec<Badge>,
     beats: Vec<Beat>,
     gone: usize,
     /// Why the list is incomplete.
@@ -40,13 +43,8 @@ struct WorkersPage {
 }
 
 impl WorkersPage {
-    fn class(&self, worker: &WorkerReport) -> &'static str {
-        match worker.state {
-            _ if worker.leaves_jobs(&self.seen.fleet.holders) => "bad",
-            WorkerState::Live => "good",
-            WorkerState::Silent => "bad",
-            _ => "dim",
-        }
+    fn badge(&self, worker: &WorkerReport) -> Badge {
+        badge::of_worker(worker, worker.leaves_jobs(&self.seen.fleet.holders))
     }
 
     fn held(&self, worker: &WorkerReport) -> String {
@@ -71,10 +69,19 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let more = shown.len().saturating_sub(asked.from.saturating_add(LISTED));
     let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
     let now = board.inspector.now().await;
+    let count = |state| seen.fleet.workers.iter().filter(|worker| worker.state == state).count();
+    let totals = [
+        (WorkerState::Silent, "red", "crit"),
+        (WorkerState::Stopping, "amber", "fin"),
+        (WorkerState::Live, "green", "check"),
+    ];
+    let totals = totals.into_iter().filter(|(state, ..)| count(*state) > 0);
+    let totals = totals.map(|(state, tone, icon)| Badge::new(tone, icon, format!("{} {state}", count(state))));
     let beats = beats(page.iter().copied(), now);
     Ok(answer(&WorkersPage {
         frame: board.frame(&head),
         now,
+        totals: totals.collect(),
         rows: page.into_iter().cloned().collect(),
         beats: beats.into_iter().take(LISTED).collect(),
         gone,

@@ -27,7 +27,7 @@ async fn links_lead_to_a_key_and_its_jobs() {
     let site = with_keys(BoardOptions::behind_own_auth()).await;
     assert!(site.page("/task?task=export").await.contains("href=\"/lanes?task=export\""));
     let page = site.page("/lanes?task=export").await;
-    let row = "key=acme%20%3C1%3E\">acme &#60;1&#62;</a></td><td>ready</td><td class=\"n\">2</td>";
+    let row = "key=acme%20%3C1%3E\">acme &#60;1&#62;</a></th><td>ready</td><td class=\"num\" data-l=\"Waiting\">2</td>";
     assert!(page.contains(">2 ready</a>") && page.contains(row) && !page.contains("<1>"), "{page}");
     let full = site.page("/lanes?task=export&state=full").await;
     assert!(full.contains("No key has waiting jobs in this state."), "{full}");

@@ -11,7 +11,7 @@ async fn an_audit_can_be_run_noted_previewed_and_repaired() {
     let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     until("it is listed", async || site.page("/audit").await.contains("/audit?task=export")).await;
-    assert!(site.page("/audit").await.contains("<td class=\"time\">never</td>"));
+    assert!(site.page("/audit").await.contains("<td class=\"nowrap\">never</td>"));
     let task = ("task", "export");
     assert!(
         site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")])
@@ -120,10 +120,10 @@ async fn people_see_and_are_offered_only_what_their_role_allows() {
     let cards = site.app.task_ref::<Value, u64>("export").unwrap();
     cards.dispatch(serde_json::json!({ "card": "4111", "rows": 3 })).id("a").await.unwrap();
     let job = site.page("/job?task=export&id=a&values=yes").await;
-    assert!(!job.contains("4111") && job.contains("&#34;rows&#34;: 3") && !job.contains(">Remove<"), "{job}");
-    assert!(!job.contains(">Cancel<"), "{job}");
+    assert!(!job.contains("4111") && job.contains("&#34;rows&#34;: 3") && !job.contains(">Remove …<"), "{job}");
+    assert!(!job.contains(">Cancel …<"), "{job}");
     let admin = site.ask("GET", "/job?task=export&id=a", &[("X-Admin", "yes")], "").await;
-    assert!(admin.body.contains(">Cancel<") && !admin.body.contains(">Remove<"), "{admin:?}");
+    assert!(admin.body.contains(">Cancel …<") && !admin.body.contains(">Remove …<"), "{admin:?}");
     let remove = site.post("/act", &[("act", "remove"), ("task", "export"), ("id", "a"), ("confirmed", "yes")]).await;
     assert!(remove.status == 403 && remove.body.contains("You may not do this"), "{remove:?}");
     assert_eq!(site.post("/act", &[("act", "pause"), ("task", "nobody")]).await.status, 404, "a typo makes no task");
@@ -142,7 +142,7 @@ async fn a_layer_may_name_the_actor_of_a_request() {
     let pages = heartline_board::board(test.app().inspector(), options).layer(axum::Extension(User("ada")));
     let site = Site::serving(test, pages).await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
-    assert!(site.page("/job?task=export&id=a").await.contains(">Cancel<"));
+    assert!(site.page("/job?task=export&id=a").await.contains(">Cancel …<"));
     assert_eq!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.status, 200);
     assert_eq!(site.app.inspector().task("export").await.unwrap().paused.unwrap().by, "ada");
 }
@@ -190,7 +190,7 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
     assert!(asked.contains("Jobs of export that stay silent for a stall interval"), "{asked}");
     let put_back = [("act", "requeue_claimed"), ("task", "export"), ("id", "c")];
     let page = site.page("/job?task=export&id=c").await;
-    assert!(page.contains(">Requeue</button>"), "{page}");
+    assert!(page.contains(">Requeue …</button>"), "{page}");
     assert!(site.post("/act", &put_back).await.body.contains("Requeue?"));
     let shown = async |form: &[(&str, &str)], end: &str| {
         let form = [form, &[("confirmed", "yes")]].concat();

@@ -1,0 +1,83 @@
+//! Finds what has a name or an id, and goes to its page if it is one thing.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Redirect};
+use heartline::Found;
+use serde::Deserialize;
+
+use crate::badge::{self, Badge};
+use crate::state::{Board, Frame, PageResult, answer, encoded};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    q: String,
+}
+
+#[derive(Template)]
+#[template(path = "find.html")]
+struct FindPage {
+    frame: Frame,
+    asked: String,
+    rows: Vec<Row>,
+    /// Whether these have exactly the name or the id.
+    is_exact: bool,
+    /// What could not be searched.
+    unread: Vec<String>,
+}
+
+/// Something that was found.
+struct Row {
+    kind: &'static str,
+    name: String,
+    /// The task or the workflow that it belongs to.
+    of: String,
+    badge: Option<Badge>,
+    url: String,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
+    let report = board.or_failed(board.inspector.find(&asked.q).await)?;
+    let mut rows: Vec<Row> = report.found.iter().filter_map(|found| row(&board, found)).collect();
+    if let ([only], true, true) = (&rows[..], report.is_exact, report.unread.is_empty()) {
+        return Ok(Redirect::to(&only.url).into_response());
+    }
+    rows.sort_by_key(|row| row.kind);
+    Ok(answer(&FindPage {
+        frame: board.frame(&head),
+        asked: asked.q.trim().to_owned(),
+        rows,
+        is_exact: report.is_exact,
+        unread: report.unread,
+    }))
+}
+
+fn row(board: &Board, found: &Found) -> Option<Row> {
+    let (kind, name, of, badge, url) = match found {
+        Found::Task { task } => ("task", task.clone(), "", None, format!("/task?task={}", encoded(task))),
+        Found::Job { task, id, state } => {
+            let url = format!("/job?task={}&id={}", encoded(task), encoded(id.as_str()));
+            ("job", id.to_string(), task.as_str(), Some(badge::of_job(*state)), url)
+        }
+        Found::Worker { worker } => {
+            ("worker", worker.to_string(), "", None, format!("/worker?worker={}", encoded(worker.as_str())))
+        }
+        Found::Workflow { workflow } => {
+            ("workflow", workflow.clone(), "", None, format!("/flow?workflow={}", encoded(workflow)))
+        }
+        Found::Instance { workflow, id, state } => {
+            let url = format!("/instance?workflow={}&id={}", encoded(workflow), encoded(id));
+            ("instance", id.clone(), workflow.as_str(), Some(badge::of_flow(*state)), url)
+        }
+        Found::Schedule { task, name } => {
+            let url = format!("/schedule?task={}&name={}", encoded(task), encoded(name));
+            ("schedule", name.clone(), task.as_str(), None, url)
+        }
+        _ => return None,
+    };
+    Some(Row { kind, name, of: of.to_owned(), badge, url: board.url(&url) })
+}
