@@ -108,6 +108,10 @@ document.addEventListener("click", async (event) => {
   try { await navigator.clipboard.writeText(text); button.classList.add("done"); } catch { /* the browser does not allow it */ }
 });
 
+// The setting of the time zone begins with that of the browser.
+const zone = document.getElementById("zone");
+if (zone && !zone.value) zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone || "";
+
 // Keys: rows, the find box, the filter, the next page, and the pages of the navigation.
 function move(step) {
   const rows = [...document.querySelectorAll("main a.row")];
@@ -133,6 +137,6 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "k") move(-1);
   else if (event.key === "n") go(document.querySelector("main a[rel=next]"));
   else if (event.key === "/") fill(document.getElementById("find"));
-  else if (event.key === "i") fill(document.querySelector("main form[method=get] input:not([type=hidden])"));
+  else if (event.key === "i") fill(document.querySelector("main input[form], main form[method=get] input:not([type=hidden])"));
   else if (/^[a-z]$/.test(event.key)) go(document.querySelector(`header [data-key="${event.key}"]`));
 });

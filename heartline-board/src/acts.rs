@@ -16,6 +16,7 @@ use heartline::{
     SilentSelection, codes,
 };
 use serde::Deserialize;
+use serde::de::value::MapDeserializer;
 
 use crate::pages::jobs::Asked;
 use crate::pages::lane::{self, LaneForm};
@@ -49,16 +50,34 @@ pub(crate) struct Wanted {
     dispatched: String,
     /// When confirmation was asked, in ms since 1970. Jobs that match only later are left alone.
     as_of: String,
+    /// The jobs that the person selected in a list.
+    #[serde(skip)]
+    picked: Vec<String>,
     #[serde(flatten)]
     lane: LaneForm,
     #[serde(flatten)]
     jobs: Asked,
 }
 
+/// The most jobs that a person can select: as many as a page lists.
+const PICKED: usize = 200;
+
 impl Wanted {
+    /// The form with these fields. Each selected job is a field `pick`.
+    fn of(fields: Vec<(String, String)>) -> Result<Wanted, String> {
+        let (picks, fields): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "pick");
+        let fields = MapDeserializer::<_, serde::de::value::Error>::new(fields.into_iter());
+        let mut wanted = Wanted::deserialize(fields).map_err(|e| e.to_string())?;
+        wanted.picked = picks.into_iter().map(|(_, id)| id).collect();
+        Ok(wanted)
+    }
+
     /// A field that is too long, if any.
     fn too_long(&self) -> Option<&'static str> {
         let jobs = &self.jobs;
+        if self.picked.len() > PICKED || self.picked.iter().any(|id| id.len() > NAME) {
+            return Some("the selection");
+        }
         let names = [
             ("the task", &jobs.task),
             ("the id", &self.id),
@@ -102,6 +121,9 @@ impl Wanted {
             _ if self.is_of_flow() => &self.workflow,
             _ => &self.jobs.task,
         };
+        if !self.picked.is_empty() {
+            return format!("{} of {whole}", many(self.picked.len() as u64, "job"));
+        }
         let part = match self.act.as_str() {
             _ if self.is_of_schedule() => &self.schedule,
             _ if self.is_of_lane() => &self.key,
@@ -136,7 +158,8 @@ impl Wanted {
     fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
         let Wanted { act, id, worker, workflow, schedule, reason, jobs, .. } = self.clone();
         let Asked { task, state, code, text, older, .. } = jobs;
-        vec![
+        let picks = self.picked.iter().map(|id| ("pick", id.clone()));
+        let fields = vec![
             ("act", act),
             ("id", id),
             ("worker", worker),
@@ -150,12 +173,17 @@ impl Wanted {
             ("code", code),
             ("text", text),
             ("older", older),
-        ]
+        ];
+        fields.into_iter().chain(picks).collect()
     }
 
-    /// One job, or those that match the filter.
+    /// One job, those that the person selected, or those that match the filter.
     fn selection(&self) -> Result<JobSelection, String> {
-        if self.id.is_empty() { Ok(self.jobs.filter()?.into()) } else { Ok(self.id.as_str().into()) }
+        match (&self.id, &self.picked) {
+            (id, _) if !id.is_empty() => Ok(id.as_str().into()),
+            (_, picked) if !picked.is_empty() => Ok(picked.clone().into()),
+            _ => Ok(self.jobs.filter()?.into()),
+        }
     }
 
     /// When confirmation was asked.
@@ -182,9 +210,10 @@ impl Wanted {
         act
     }
 
-    /// The state in which the person saw the job.
+    /// The state in which the person saw the job, or the selected jobs.
     fn seen_state(&self) -> Option<JobState> {
-        self.jobs.state.parse().ok().filter(|_| !self.id.is_empty())
+        let is_of_ids = !self.id.is_empty() || !self.picked.is_empty();
+        self.jobs.state.parse().ok().filter(|_| is_of_ids)
     }
 }
 
@@ -214,7 +243,12 @@ struct ConfirmPage {
     wrong: &'static str,
 }
 
-pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut wanted): Form<Wanted>) -> PageResult {
+pub(crate) async fn act(
+    State(board): State<Arc<Board>>,
+    head: Parts,
+    Form(fields): Form<Vec<(String, String)>>,
+) -> PageResult {
+    let mut wanted = Wanted::of(fields).map_err(|wrong| board.invalid(&wrong))?;
     if let Some(name) = wanted.too_long() {
         return Err(board.invalid(&format!("{name} is too long. Nothing was done.")));
     }
@@ -318,6 +352,9 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
             format!("It failed because {workers} died or hung with it, and it may kill workers again.")
         }));
     }
+    if !wanted.picked.is_empty() {
+        return poison_among(board, wanted).await;
+    }
     let is_other = !wanted.jobs.code.is_empty() && wanted.jobs.code != codes::WORKER_CRASHED;
     let Ok(filter) = wanted.jobs.filter() else { return Ok(None) };
     if is_other || wanted.jobs.state != JobState::Failed.as_str() {
@@ -331,6 +368,18 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
             crashed.jobs
         )
     }))
+}
+
+/// The warning for selected jobs.
+async fn poison_among(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error> {
+    let mut crashed = 0;
+    for id in &wanted.picked {
+        let job = board.inspector.job(&wanted.jobs.task, id, JobValues::None).await?;
+        let error = job.and_then(|job| job.error);
+        crashed += usize::from(error.is_some_and(|error| error.code == codes::WORKER_CRASHED));
+    }
+    let warning = format!("{crashed} of them failed because their workers died or hung, and may kill workers again.");
+    Ok((crashed > 0).then_some(warning))
 }
 
 /// When the job was dispatched, if the action is about one job.
@@ -419,6 +468,17 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     }
     if wanted.act == "sweep" {
         return of_sweep(board, &wanted.jobs.task).await.map(Ok);
+    }
+    if !wanted.picked.is_empty() {
+        let state = wanted.seen_state().map_or(String::new(), |state| format!("{state} "));
+        let (count, first) = (wanted.picked.len(), wanted.picked.iter().take(3).map(String::as_str));
+        let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
+        let text = format!(
+            "{count} selected {state}jobs of {}: {}{more}.",
+            wanted.jobs.task,
+            first.collect::<Vec<_>>().join(", ")
+        );
+        return Ok(Ok((now, text)));
     }
     let filter = match wanted.jobs.filter() {
         Ok(filter) => filter,

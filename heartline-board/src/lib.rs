@@ -26,8 +26,10 @@
 mod acts;
 mod badge;
 mod escape;
+mod event_words;
 mod guard;
 mod history;
+mod job_runs;
 mod live;
 mod options;
 mod pages;
@@ -40,7 +42,9 @@ mod state;
 mod strip;
 mod ticks;
 mod token;
+mod tree;
 mod trouble;
+mod zone;
 
 use std::sync::Arc;
 
@@ -84,6 +88,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/act", post(acts::act))
         .route("/login", get(guard::login_page).post(guard::login))
         .route("/logout", post(guard::logout))
+        .route("/zone", get(pages::zone::page).post(pages::zone::set))
         .route("/board.css", get(pages::style))
         .route("/board.js", get(pages::script))
         .route("/board.svg", get(pages::icon))

@@ -24,6 +24,7 @@ use crate::scans::Scans;
 use crate::schedules::Schedules;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
+use crate::zone::Zone;
 
 /// How long a report of all tasks and workers is used, so that open browsers share it.
 const FRESH: Duration = Duration::from_secs(1);
@@ -140,6 +141,8 @@ pub(crate) struct Frame {
     section: (&'static str, bool),
     /// The address of the page.
     pub(crate) url: String,
+    /// The time zone of the person.
+    pub(crate) zone: Zone,
     may: Vec<&'static str>,
 }
 
@@ -223,6 +226,7 @@ impl Board {
             is_production: *is_production,
             is_read_only: *is_read_only,
             has_sessions: token.is_some(),
+            zone: Zone::of(&head.headers),
             section: section(head.uri.path()),
             url: self.url(head.uri.path_and_query().map_or("", PathAndQuery::as_str)),
             may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),

@@ -62,7 +62,8 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
 
     browser.open(&site.at("/jobs?task=export&state=failed")).await;
     browser.until_text("100 jobs").await;
-    browser.fill("input[name=code]", "disk").await;
+    browser.click_text("main summary", "Filter").await;
+    browser.fill("input[form=filter][name=code]", "disk").await;
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
     assert_eq!(browser.count("main a.row").await, 50);
@@ -74,9 +75,14 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
 
     browser.click_text("main a", "Back").await;
     browser.until_text("No job matches.").await;
-    assert_eq!(browser.eval("return document.querySelector('[name=code]').value").await, "disk", "the filter stays");
-    browser.fill("input[name=code]", "").await;
-    browser.fill("input[name=text]", "reset by peer").await;
+    assert_eq!(
+        browser.eval("return document.querySelector('[form=filter][name=code]').value").await,
+        "disk",
+        "the filter stays"
+    );
+    browser.click_text("main summary", "Filter").await;
+    browser.fill("input[form=filter][name=code]", "").await;
+    browser.fill("input[form=filter][name=text]", "reset by peer").await;
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
     press(browser, "Retry all …", "50 failed jobs of export, with the text reset by peer.").await;
@@ -92,6 +98,28 @@ pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) 
     press(browser, "Run now all …", "1 delayed jobs of export.").await;
     press(browser, "Yes, run now", "1 run now, 0 refused").await;
     assert_eq!((counts().await.delayed, counts().await.waiting), (0, 1));
+}
+
+pub async fn selected_jobs_are_retried_and_the_page_waits_meanwhile(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.run(&[("a", "fail"), ("b", "fail"), ("c", "fail")]).await;
+    browser.open(&site.at("/jobs?task=export&state=failed")).await;
+    let shown = "const bar = document.querySelector('.bulk'); return bar.offsetHeight > 0";
+    assert_eq!(browser.eval(shown).await, false, "nothing is selected");
+    browser.click("input[value=a]").await;
+    browser.click("input[value=c]").await;
+    assert_eq!(browser.eval(shown).await, true);
+    // An update would take the selection away.
+    browser.eval("window.mark = document.querySelector('main'); window.heard = 0; new EventSource('/live').onmessage = () => { window.heard++; }").await;
+    let heard = async || browser.eval("return window.heard").await.as_u64().unwrap();
+    until("the page subscribes", async || heard().await > 0).await;
+    let before = heard().await;
+    let _ = site.export.dispatch("x".into()).await.unwrap();
+    until("a change is heard", async || heard().await > before).await;
+    assert_eq!(browser.count("tbody input:checked").await, 2);
+    press(browser, "Retry …", "2 selected failed jobs of export: ").await;
+    press(browser, "Yes, retry", "2 run again, 0 refused").await;
+    assert_eq!((site.state("a").await, site.state("b").await), (JobState::Waiting, JobState::Failed));
 }
 
 pub async fn a_task_is_paused_with_a_reason_and_resumed(world: Rc<World>) {

@@ -48,7 +48,7 @@ pub async fn a_graph_is_shown_updates_itself_and_offers_actions(world: Rc<World>
     browser.until_text("south: no space left on device (disk)").await;
     assert_eq!(browser.eval("return window.mark").await, "the same page", "it was reloaded");
     until("the failed node is drawn as failed", async || browser.count(".graph .node.failed").await == 1).await;
-    for (verb, text) in [("Resume", "It is running."), ("Cancel", "2026-11-21 of nightly.")] {
+    for (verb, text) in [("Resume", "It is running."), ("Cancel …", "2026-11-21 of nightly.")] {
         browser.click_text("main form button", verb).await;
         browser.until_text(text).await;
         if verb == "Resume" {

@@ -72,7 +72,7 @@ pub async fn the_keyboard_alone_filters_moves_opens_and_pages(world: Rc<World>) 
     assert_eq!(browser.focused().await, "code");
     // Letters are text in a field.
     browser.keys("jokn").await;
-    assert_eq!(browser.eval("return document.querySelector('[name=code]').value").await, "jokn");
+    assert_eq!(browser.eval("return document.querySelector('[form=filter][name=code]').value").await, "jokn");
     browser.press(Key::Escape).await;
     assert_eq!(browser.focused().await, "");
     browser.keys("/").await;
@@ -182,7 +182,8 @@ pub async fn typed_text_survives_a_live_update(world: Rc<World>) {
     // The typed text stays when the field loses the focus, too.
     browser.press(Key::Escape).await;
     browser.press(Key::Escape).await;
-    let jobs = async || browser.text().await.contains("waiting 2");
+    let jobs =
+        async || browser.eval_text("return document.querySelector('main .tabs strong').textContent").await == "2";
     until("the page updates again", jobs).await;
     assert_eq!(
         browser.eval("return document.querySelector('[name=reason]').value").await,

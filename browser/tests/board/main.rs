@@ -43,6 +43,7 @@ const PARTS: &[(&str, Part)] = &parts![
     demo::the_demo_ends_without_a_lost_job,
     acts::a_job_can_be_retried_run_now_cancelled_and_removed,
     acts::an_action_by_filter_asks_with_the_number_of_jobs,
+    acts::selected_jobs_are_retried_and_the_page_waits_meanwhile,
     acts::a_task_is_paused_with_a_reason_and_resumed,
     acts::damage_is_found_previewed_and_repaired,
     acts::a_person_requeues_or_fails_jobs_of_a_killed_worker,

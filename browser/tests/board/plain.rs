@@ -27,7 +27,8 @@ pub async fn pages_filters_and_actions_need_no_script(world: Rc<World>) {
     browser.keys("w").await;
     browser.click_text("main a", "100").await;
     browser.until_heading("export: failed jobs").await;
-    browser.fill("input[name=code]", "net").await;
+    browser.click_text("main summary", "Filter").await;
+    browser.fill("input[form=filter][name=code]", "net").await;
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
     browser.click_text("main a.row", "failed-0000099").await;

@@ -15,9 +15,15 @@ use serde::Deserialize;
 
 use super::jobs::acts_on;
 use crate::badge::{self, Badge};
+use crate::event_words::EventWords;
 use crate::history::{History, place_of};
+use crate::job_runs::JobRuns;
 use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::tree::tree;
 use crate::trouble::Trouble;
+
+/// The most bytes of a value that is shown as a tree.
+const TREE: usize = 16 * 1024;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -43,13 +49,15 @@ struct JobPage {
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
     history: Arc<History>,
+    runs: JobRuns,
     values_at: Option<String>,
     values: Vec<(&'static str, Shown)>,
 }
 
 /// A payload, result or checkpoint on the page.
 enum Shown {
-    Whole(String),
+    /// Its text, and its tree if it has parts and is small.
+    Whole(String, Option<String>),
     /// Its size, and the address to download it.
     TooLarge(String, String),
 }
@@ -85,6 +93,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts: frame.offered(acts),
         frame,
+        runs: JobRuns::of(&history.events, now),
         history,
         now,
         values_at: can_show.then(|| board.url(&url)),
@@ -106,7 +115,9 @@ fn values(board: &Board, asked: &Asked, job: &JobReport) -> Vec<(&'static str, S
     let shown = all.into_iter().filter_map(|(name, value, size)| match value {
         Some(value) => {
             let value = (board.options.redact)(&asked.task, value.clone());
-            Some((name, Shown::Whole(serde_json::to_string_pretty(&value).unwrap_or_default())))
+            let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+            let has_tree = (value.is_object() || value.is_array()) && text.len() <= TREE;
+            Some((name, Shown::Whole(text, has_tree.then(|| tree(&value)))))
         }
         None if size > 0 => {
             let (task, id, which) = (encoded(&asked.task), encoded(&asked.id), name.to_ascii_lowercase());

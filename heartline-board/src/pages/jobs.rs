@@ -9,9 +9,10 @@ use axum::http::request::Parts;
 use heartline::{Error, JobCount, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
-use crate::badge::{self, Badge};
+use crate::badge::{self, Badge, grouped};
+use crate::pages::task::failed_codes;
 use crate::state::{Board, Frame, PageResult, answer, encoded};
-use heartline::inspect::describe::{STATES, is_overdue};
+use heartline::inspect::describe::{CodeCount, STATES, is_overdue};
 use heartline::inspect::text::many;
 
 /// The most jobs on a page.
@@ -26,6 +27,8 @@ pub(crate) struct Asked {
     pub(crate) code: String,
     pub(crate) text: String,
     pub(crate) older: String,
+    /// `oldest` for the oldest first.
+    pub(crate) order: String,
     pub(crate) cursor: String,
 }
 
@@ -45,7 +48,12 @@ impl Asked {
                 .map_err(|e| format!("{:?} is not a time span such as 10m: {e}", self.older))?;
             filter = filter.older_than(age);
         }
-        Ok(filter)
+        Ok(if self.is_oldest_first() { filter.oldest_first() } else { filter })
+    }
+
+    /// Whether the oldest jobs come first.
+    fn is_oldest_first(&self) -> bool {
+        self.order == "oldest"
     }
 
     /// Whether the server must read many jobs for it.
@@ -66,7 +74,9 @@ impl Asked {
     /// The address of the page with these jobs.
     pub(crate) fn url(&self, board: &Board) -> String {
         let mut url = format!("/jobs?task={}&state={}", encoded(&self.task), encoded(&self.state));
-        for (name, value) in [("code", &self.code), ("text", &self.text), ("older", &self.older)] {
+        for (name, value) in
+            [("code", &self.code), ("text", &self.text), ("older", &self.older), ("order", &self.order)]
+        {
             if !value.is_empty() {
                 url.push_str(&format!("&{name}={}", encoded(value)));
             }
@@ -89,8 +99,52 @@ struct JobsPage {
     shows_due: bool,
     /// Whether workers hold jobs in this state.
     shows_worker: bool,
+    /// The filters in force, each with the page without it.
+    filters: Vec<Chip>,
+    /// The codes of failed jobs, each with the page of those that have it.
+    codes: Vec<Chip>,
+    /// The page in the other order, if the state has an order.
+    other_order: Option<String>,
     next: Option<String>,
     acts: Vec<(&'static str, &'static str, bool)>,
+}
+
+/// A filter.
+struct Chip {
+    name: String,
+    value: String,
+    url: String,
+}
+
+/// The most codes that are offered as filters.
+const CODES: usize = 4;
+
+/// The filters in force.
+fn filters(board: &Board, asked: &Asked) -> Vec<Chip> {
+    let without = |name: &str, value: &str, change: fn(&mut Asked)| {
+        let mut other = asked.clone();
+        change(&mut other);
+        Chip { name: name.to_owned(), value: value.to_owned(), url: other.url(board) }
+    };
+    let all = [
+        without("Code", &asked.code, |other| other.code.clear()),
+        without("Message contains", &asked.text, |other| other.text.clear()),
+        without("Older than", &asked.older, |other| other.older.clear()),
+    ];
+    all.into_iter().filter(|chip| !chip.value.is_empty()).collect()
+}
+
+/// The most frequent codes of the failed jobs that were read, as filters.
+async fn codes_of(board: &Board, asked: &Asked, task: &TaskReport) -> Result<Vec<Chip>, Arc<Error>> {
+    if asked.state != JobState::Failed.as_str() || !asked.code.is_empty() {
+        return Ok(Vec::new());
+    }
+    let chip = |count: &CodeCount| {
+        let other = Asked { code: count.code.clone(), ..asked.clone() };
+        Chip { name: grouped(&count.jobs), value: count.code.clone(), url: other.url(board) }
+    };
+    let counts = failed_codes(board, task).await?;
+    Ok(counts.iter().filter(|count| !count.code.is_empty()).take(CODES).map(chip).collect())
 }
 
 /// A state with the number of its jobs, and the address of its list.
@@ -143,9 +197,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         let has_silent = page.jobs.iter().any(|job| job.is_silent);
         let task = board.inspector.task(&asked.task).await?;
         let is_late = has_silent && is_overdue(&task);
-        Ok::<_, Arc<Error>>((page, count, is_late, task))
+        let codes = codes_of(&board, &asked, &task).await?;
+        Ok::<_, Arc<Error>>((page, count, is_late, task, codes))
     };
-    let (page, count, is_late, task) = board.or_failed(looked.await)?;
+    let (page, count, is_late, task, codes) = board.or_failed(looked.await)?;
     let jobs = count.as_ref().map_or(page.jobs.len() as u64, |count| count.jobs);
     let counted = match count {
         Some(count) if !count.is_exact => format!("at least {jobs} of {} read", count.looked),
@@ -153,10 +208,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     };
     let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);
     let frame = board.frame(&head);
+    let order = if asked.is_oldest_first() { String::new() } else { "oldest".to_owned() };
+    let is_ordered = state.is_terminal() || state == JobState::Delayed;
     Ok(answer(&JobsPage {
         tabs: tabs(&board, &task, Some(state)),
         shows_due: matches!(state, JobState::Delayed | JobState::Finalizing),
         shows_worker: matches!(state, JobState::Claimed | JobState::Running | JobState::Finalizing),
+        filters: filters(&board, &asked),
+        codes,
+        other_order: is_ordered.then(|| Asked { order, ..asked.clone() }.url(&board)),
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
         acts: if jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
         frame,

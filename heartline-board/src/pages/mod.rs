@@ -17,6 +17,7 @@ pub(crate) mod stalls;
 pub(crate) mod task;
 pub(crate) mod worker;
 pub(crate) mod workers;
+pub(crate) mod zone;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{JobFilter, JobState, TaskReport};
+use heartline::{Error, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
 use crate::badge::{Badge, Meter, grouped};
@@ -36,7 +36,7 @@ struct TaskPage {
     troubles: Vec<Trouble>,
     facts: Vec<(String, String)>,
     outlook: Vec<String>,
-    codes: Vec<CodeCount>,
+    codes: Arc<Vec<CodeCount>>,
     /// How many failed jobs were read for their codes.
     looked: u64,
     /// Whether jobs are held and no live worker watches them.
@@ -67,15 +67,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         let text = format!("There is no task {}. Check its name.", asked.task);
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
     }
-    let codes = if task.counts.failed > 0 {
-        let failed = async {
-            let page = board.inspector.jobs(&asked.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;
-            Ok(codes(&page.jobs))
-        };
-        board.or_failed(board.codes.of((&asked.task, ""), |_| true, failed).await)?.to_vec()
-    } else {
-        Vec::new()
-    };
+    let codes = board.or_failed(failed_codes(&board, &task).await)?;
     let now = task.as_of;
     let paused = task.paused.as_ref().map(|pause| {
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
@@ -114,4 +106,16 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         outlook: outlook.reasons,
         codes,
     }))
+}
+
+/// The codes of the last failed jobs of a task; open pages share them.
+pub(crate) async fn failed_codes(board: &Board, task: &TaskReport) -> Result<Arc<Vec<CodeCount>>, Arc<Error>> {
+    if task.counts.failed == 0 {
+        return Ok(Arc::default());
+    }
+    let failed = async {
+        let page = board.inspector.jobs(&task.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;
+        Ok(codes(&page.jobs))
+    };
+    board.codes.of((&task.task, ""), |_| true, failed).await
 }

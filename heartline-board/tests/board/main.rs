@@ -5,6 +5,7 @@ mod cluster;
 mod find;
 mod flows;
 mod lanes;
+mod lists;
 mod live;
 mod long;
 mod pages;

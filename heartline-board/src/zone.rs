@@ -1,0 +1,83 @@
+//! The time zone of a person, from a cookie. Without one, times are in UTC.
+
+use std::time::{Duration, SystemTime};
+
+use axum::http::{HeaderMap, header};
+use heartline::inspect::text::rfc3339;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+/// The name of the cookie.
+pub(crate) const COOKIE: &str = "heartline_zone";
+
+/// A time on the same day is shown without its date.
+const DAY: Duration = Duration::from_secs(20 * 3600);
+
+/// A time zone.
+#[derive(Clone)]
+pub(crate) struct Zone(TimeZone);
+
+impl Zone {
+    /// The zone of this name, such as `Europe/Berlin`.
+    pub(crate) fn named(name: &str) -> Option<Zone> {
+        TimeZone::get(name.trim()).ok().map(Zone)
+    }
+
+    /// The zone of the sender of a request.
+    pub(crate) fn of(head: &HeaderMap) -> Zone {
+        let cookies = head.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+        let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        let name = pairs.find(|(name, _)| *name == COOKIE).map(|(_, zone)| zone);
+        name.and_then(Zone::named).unwrap_or(Zone(TimeZone::UTC))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.iana_name().unwrap_or("UTC")
+    }
+
+    /// The time of day, with the date if it is long ago or far ahead.
+    pub(crate) fn short(&self, at: &SystemTime, now: &SystemTime) -> String {
+        let far = now.duration_since(*at).unwrap_or_else(|e| e.duration());
+        match self.at(*at) {
+            Some(at) if far < DAY => at.strftime("%H:%M:%S").to_string(),
+            Some(at) => at.strftime("%b %d %H:%M").to_string(),
+            None => rfc3339(*at),
+        }
+    }
+
+    /// The date and the time, and the same in UTC.
+    pub(crate) fn full(&self, at: &SystemTime) -> String {
+        let utc = rfc3339(*at);
+        match self.at(*at) {
+            Some(at) if self.0 != TimeZone::UTC => {
+                format!("{} {} · {utc}", at.strftime("%Y-%m-%d %H:%M:%S"), self.name())
+            }
+            _ => utc,
+        }
+    }
+
+    fn at(&self, at: SystemTime) -> Option<Zoned> {
+        Some(Timestamp::try_from(at).ok()?.to_zoned(self.0.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_local_and_its_title_has_utc() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_000_000);
+        let head = HeaderMap::from_iter([(header::COOKIE, "a=b; heartline_zone=Europe/Berlin".parse().unwrap())]);
+        let berlin = Zone::of(&head);
+        assert_eq!(berlin.short(&at, &at), "01:53:20");
+        assert_eq!(berlin.short(&at, &(at + Duration::from_secs(90_000))), "Nov 30 01:53");
+        assert_eq!(berlin.full(&at), "2026-11-30 01:53:20 Europe/Berlin · 2026-11-30T00:53:20.000Z");
+        let utc = Zone::of(&HeaderMap::new());
+        assert_eq!(
+            (utc.short(&at, &at), utc.full(&at)),
+            ("00:53:20".to_owned(), "2026-11-30T00:53:20.000Z".to_owned())
+        );
+        assert!(Zone::named("Europe/Nowhere").is_none() && utc.name() == "UTC");
+    }
+}

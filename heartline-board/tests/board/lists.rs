@@ -1,0 +1,76 @@
+//! Lists of jobs: selected rows, chips, the order, and times in the zone of a person.
+
+use heartline::JobState;
+
+use crate::site::{Site, hidden};
+
+#[tokio::test]
+async fn an_action_takes_the_selected_jobs_and_no_others() {
+    let site = Site::new().await;
+    site.run(&[("a", "fail"), ("b", "fail"), ("c", "fail")]).await;
+    let page = site.page("/jobs?task=export&state=failed").await;
+    assert!(page.contains("<input type=\"checkbox\" name=\"pick\" value=\"a\" aria-label=\"Select a\">"), "{page}");
+    let retry = [("act", "retry"), ("task", "export"), ("state", "failed"), ("pick", "a"), ("pick", "c")];
+    let asked = site.post("/act", &retry).await.body;
+    assert!(asked.contains("2 selected failed jobs of export: a, c."), "{asked}");
+    assert_eq!(asked.matches("name=\"pick\"").count(), 2);
+    let confirmed = [("as_of", hidden(&asked, "as_of")), ("confirmed", "yes")];
+    let done = site.post("/act", &[&retry[..], &confirmed].concat()).await.body;
+    assert!(done.contains("Retry: 2 jobs of export") && done.contains("2 run again, 0 refused"), "{done}");
+    for (id, state) in [("a", JobState::Waiting), ("b", JobState::Failed), ("c", JobState::Waiting)] {
+        assert_eq!(site.export.job(id).await.unwrap().state, state, "{id}");
+    }
+    // A job that has changed since it was selected is left alone.
+    let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("pick", "a"), ("pick", "b")];
+    let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await.body;
+    assert!(done.contains("1 removed, 1 refused") && done.contains("a: it changed meanwhile"), "{done}");
+    let many: Vec<(&str, &str)> =
+        [("act", "remove"), ("task", "export")].into_iter().chain((0..201).map(|_| ("pick", "a"))).collect();
+    assert!(site.post("/act", &many).await.body.contains("the selection is too long"));
+}
+
+#[tokio::test]
+async fn filters_are_chips_and_the_order_turns() {
+    let site = Site::new().await;
+    site.run(&[("first", "fail"), ("second", "fail")]).await;
+    let page = site.page("/jobs?task=export&state=failed&text=onerror").await;
+    assert!(page.contains("aria-label=\"Remove the filter Message contains\""), "{page}");
+    let chip = "href=\"/jobs?task=export&#38;state=failed&#38;code=disk&#38;text=onerror\"><span class=\"code\">disk</span>2</a>";
+    assert!(page.contains(chip), "{page}");
+    let newest = site.page("/jobs?task=export&state=failed").await;
+    assert!(newest.find("Select second") < newest.find("Select first"), "{newest}");
+    assert!(newest.contains("href=\"/jobs?task=export&#38;state=failed&#38;order=oldest\""), "{newest}");
+    let oldest = site.page("/jobs?task=export&state=failed&order=oldest").await;
+    assert!(oldest.find("Select first") < oldest.find("Select second"), "{oldest}");
+}
+
+#[tokio::test]
+async fn times_are_in_the_zone_of_the_person() {
+    let site = Site::new().await;
+    site.run(&[("a", "fail")]).await;
+    let path = "/jobs?task=export&state=failed";
+    assert!(site.page(path).await.contains("Times in UTC."));
+    let berlin = site.ask("GET", path, &[("Cookie", "heartline_zone=Europe/Berlin")], "").await.body;
+    assert!(berlin.contains("Times in Europe/Berlin.") && berlin.contains(" Europe/Berlin · 20"), "{berlin}");
+    let set = site.post("/zone", &[("zone", " Asia/Tokyo ")]).await;
+    let cookie = set.field("set-cookie").unwrap_or_default();
+    assert!(set.status == 303 && cookie.starts_with("heartline_zone=Asia/Tokyo; HttpOnly"), "{set:?}");
+    let wrong = site.post("/zone", &[("zone", "<b>")]).await;
+    assert!(wrong.status == 400 && wrong.body.contains("There is no time zone &#60;b&#62;."), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn a_job_shows_its_runs_as_bars_and_its_payload_as_a_tree() {
+    let site = Site::new().await;
+    site.run(&[("a", "fail")]).await;
+    let page = site.page("/job?task=export&id=a&values=yes").await;
+    for part in ["<h2>Runs</h2>", "<rect class=\"run\"", "Failed with disk, reported by", "task:failed"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(page.matches("<svg class=\"bars red\"").count(), 1, "one run, and it failed");
+    let cards = site.app.task_ref::<serde_json::Value, u64>("export").unwrap();
+    cards.dispatch(serde_json::json!({ "rows": [1, 2] })).id("tree").await.unwrap();
+    let page = site.page("/job?task=export&id=tree&values=yes").await;
+    let rows = "<details open><summary><span class=\"k\">rows</span>: <span class=\"pun\">[ 2 items ]</span></summary>";
+    assert!(page.contains(rows) && !page.contains("<h2>Runs</h2>"), "{page}");
+}
