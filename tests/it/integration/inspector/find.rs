@@ -22,8 +22,10 @@ async fn a_name_or_an_id_is_found_over_all_tasks_and_workflows() {
     app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap().start(graph).id("2026-11-29").await.unwrap();
 
     let of = async |text: &str| inspector.find(text).await.unwrap();
-    let job =
-        |task: &str, id: &str| Found::Job { task: task.to_owned(), id: id.parse().unwrap(), state: JobState::Waiting };
+    let job = |task: &str, id: &str| {
+        let id = serde_json::from_value(id.into()).unwrap();
+        Found::Job { task: task.to_owned(), id, state: JobState::Waiting }
+    };
     assert_eq!(of(" order-8 ").await.found, [job("export", "order-8")]);
     assert_eq!(of("order-7").await.found, [job("export", "order-7"), job("mail", "order-7")]);
     let nightly = of("nightly").await;
