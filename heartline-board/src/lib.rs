@@ -34,6 +34,7 @@ mod live;
 mod options;
 mod pages;
 mod picture;
+mod plot;
 mod runs;
 mod scans;
 mod schedules;

@@ -1,7 +1,7 @@
 //! The state of the board: the inspector, the options, and recent reads.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +12,14 @@ use axum::http::uri::PathAndQuery;
 use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{chain, placed, quoted, shown};
-use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, TaskCounts};
+use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, TaskCounts, TaskSeries};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::history::History;
 use crate::live::Live;
 use crate::options::{BoardOptions, Colour};
+use crate::plot::{self, Sparkline};
 use crate::runs::Runs;
 use crate::scans::Scans;
 use crate::schedules::Schedules;
@@ -35,8 +36,8 @@ const SLOW_FRESH: Duration = Duration::from_secs(15);
 /// How long it is used while a server is unreachable.
 const AWAY_FRESH: Duration = Duration::from_secs(2);
 
-/// How many reads are kept for the curve of the overview.
-const REMEMBERED: usize = 120;
+/// How long a time series is used: a keeper adds to it every 30 s.
+const RECORDED: Duration = Duration::from_secs(30);
 
 /// The actions, by their names in [`BoardOptions::allow`].
 pub(crate) const ACTS: [&str; 24] = [
@@ -88,6 +89,8 @@ pub(crate) struct Board {
     /// The error codes of failed jobs.
     pub(crate) codes: Scans<Vec<CodeCount>>,
     pub(crate) counts: Scans<JobCount>,
+    /// By task and span; the sparkline without a span.
+    pub(crate) series: Scans<TaskSeries>,
     /// By task; those of all tasks without a name.
     pub(crate) schedules: Scans<Schedules>,
     /// Locked during a read, so that concurrent requests share it.
@@ -108,8 +111,6 @@ struct Looks {
 pub(crate) struct Earlier {
     /// The read before the last one.
     pub(crate) fleet: Option<Arc<FleetReport>>,
-    /// How many jobs had ended at each read, including the last one.
-    pub(crate) ended: VecDeque<(Instant, u64)>,
 }
 
 /// One read of the fleet.
@@ -191,6 +192,7 @@ impl Board {
             late: Scans::default(),
             codes: Scans::default(),
             counts: Scans::lasting(COUNTED),
+            series: Scans::lasting(RECORDED),
             schedules: Scans::lasting(SCHEDULED),
             seen: Mutex::default(),
         }
@@ -233,6 +235,12 @@ impl Board {
         }
     }
 
+    /// The last 24 hours of a task; `None` if they are not known or cannot be read.
+    pub(crate) async fn sparkline(&self, task: &str) -> Option<Sparkline> {
+        let read = self.inspector.sparkline(task);
+        plot::sparkline(&*self.series.of((task, ""), |_| true, read).await.ok()?)
+    }
+
     /// All tasks and workers, read at most a second ago, and what is kept of earlier reads.
     pub(crate) async fn look(&self) -> Result<(Seen, Earlier), Arc<Error>> {
         let came = Instant::now();
@@ -248,11 +256,6 @@ impl Board {
             Ok(seen) => {
                 let before = looks.last.replace(seen.clone());
                 looks.earlier.fleet = before.map(|before| before.fleet);
-                let ended = &mut looks.earlier.ended;
-                if ended.len() >= REMEMBERED {
-                    ended.pop_front();
-                }
-                ended.push_back((seen.at, seen.fleet.tasks.iter().map(|task| task.ended).sum()));
                 Ok((seen, looks.earlier.clone()))
             }
             Err(e) => {

@@ -1,26 +1,25 @@
-//! The overview: all tasks, what is wrong, and the last minutes and hours.
+//! The overview: all tasks with the last 24 hours of each, and what is wrong.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
+use futures_util::future::join_all;
 use heartline::{Diagnosis, DiagnosisKind, FleetReport, Severity, TaskRates, TaskReport, WorkerState};
-use tokio::time::Instant;
 
 use crate::badge::{Badge, Meter, grouped};
+use crate::plot::Sparkline;
 use crate::state::{Board, Frame, PageResult, answer};
 use crate::trouble::{Trouble, word};
 use heartline::inspect::text::{rate_of, span};
 
+/// The most tasks with a sparkline.
+const SPARKS: usize = 100;
+
 /// The most troubles on the page.
 const SHOWN: usize = 30;
-
-/// The curve breaks between two reads that are further apart, since the rate between them is unknown.
-const GAP: Duration = Duration::from_secs(5);
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -35,7 +34,6 @@ struct OverviewPage {
     troubles: Vec<Trouble>,
     kpis: Vec<Kpi>,
     rows: Vec<Row>,
-    curve: Option<Curve>,
     bars: Vec<Bar>,
     stalls: u64,
     /// The most stalls in an hour.
@@ -56,19 +54,14 @@ struct Kpi {
 struct Row {
     task: TaskReport,
     rates: Option<TaskRates>,
+    /// Its last 24 hours; `None` if nothing is known of them.
+    spark: Option<Sparkline>,
     badge: Badge,
     meter: Meter,
     /// Claimed and running jobs.
     held: u64,
     /// The severity of its most severe diagnosis.
     severity: Option<Severity>,
-}
-
-/// How many jobs ended per second, as lines. A new line begins after each gap.
-struct Curve {
-    lines: Vec<String>,
-    most: u64,
-    over: String,
 }
 
 /// The number of stalls in an hour, as a bar.
@@ -85,7 +78,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let log = board.stalls.log(&board.inspector, &fleet.tasks).await;
     let hours = log.hours(board.inspector.now().await);
     let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
-    let rows = rows(fleet, earlier.fleet.as_deref(), &diagnoses);
+    let mut rows = rows(fleet, earlier.fleet.as_deref(), &diagnoses);
+    let sparks = rows.iter().take(SPARKS).map(|row| async { board.sparkline(&row.task.task).await });
+    let sparks = join_all(sparks).await;
+    rows.iter_mut().zip(sparks).for_each(|(row, spark)| row.spark = spark);
     let frame = board.frame(&head);
     let risks = diagnoses.iter().filter(|diagnosis| diagnosis.is_risk()).count() as u64;
     Ok(answer(&OverviewPage {
@@ -95,7 +91,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
         frame,
         kpis: kpis(fleet, &rows),
         rows,
-        curve: curve(&earlier.ended),
         bars: bars(hours),
         stalls: hours.iter().sum(),
         most: hours.iter().copied().max().unwrap_or(0),
@@ -114,6 +109,7 @@ fn rows(fleet: &FleetReport, earlier: Option<&FleetReport>, diagnoses: &[Diagnos
             badge: badge_of(found),
             meter: Meter::new(held, task.slots),
             held,
+            spark: None,
             severity: found.map(|found| found.severity),
             task: task.clone(),
         }
@@ -170,31 +166,6 @@ fn kpis(fleet: &FleetReport, rows: &[Row]) -> Vec<Kpi> {
     ]
 }
 
-/// The rate between reads, from the number of ended jobs at each; `None` before the third read.
-fn curve(looks: &VecDeque<(Instant, u64)>) -> Option<Curve> {
-    let pairs: Vec<_> = looks.iter().zip(looks.iter().skip(1)).collect();
-    let (begin, end) = (pairs.first()?.1.0, pairs.last()?.1.0);
-    if pairs.len() < 2 {
-        return None;
-    }
-    let whole = end.duration_since(begin);
-    let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
-    for ((before, had_ended), (at, ended)) in pairs {
-        let over = at.duration_since(*before);
-        if over > GAP {
-            lines.push(Vec::new());
-        } else if let Some(line) = lines.last_mut() {
-            let x = at.saturating_duration_since(begin).as_secs_f64() / whole.as_secs_f64().max(0.001) * WIDTH;
-            line.push((x, ended.saturating_sub(*had_ended) as f64 / over.as_secs_f64().max(0.001)));
-        }
-    }
-    let most = lines.iter().flatten().map(|(_, rate)| *rate).fold(1.0, f64::max);
-    let point = |(x, rate): &(f64, f64)| format!("{x:.1},{:.1}", HEIGHT - rate / most * (HEIGHT - 4.0) - 2.0);
-    let drawn = lines.iter().filter(|line| !line.is_empty());
-    let lines = drawn.map(|line| line.iter().map(point).collect::<Vec<_>>().join(" ")).collect();
-    Some(Curve { lines, most: most.round() as u64, over: span(whole) })
-}
-
 fn bars(hours: [u64; 24]) -> Vec<Bar> {
     let most = hours.iter().copied().max().unwrap_or(0).max(1) as f64;
     let bar = |(at, count): (usize, u64)| {
@@ -204,19 +175,4 @@ fn bars(hours: [u64; 24]) -> Vec<Bar> {
         Bar { x: at as f64 * WIDTH / 24.0, y: HEIGHT - height, height, title: format!("{count} stalls {when}") }
     };
     hours.into_iter().enumerate().map(bar).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_curve_breaks_at_a_gap_between_reads() {
-        let begun = Instant::now();
-        let looks = [(0, 0), (1, 10), (2, 20), (60, 1000), (61, 1005), (62, 1015)];
-        let looks = looks.map(|(second, ended)| (begun + Duration::from_secs(second), ended));
-        let curve = curve(&VecDeque::from(looks)).unwrap();
-        assert_eq!((curve.most, curve.over.as_str()), (10, "1m 1s"));
-        assert_eq!(curve.lines, ["0.0,2.0 7.9,2.0", "472.1,30.0 480.0,2.0"]);
-    }
 }

@@ -6,12 +6,13 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Error, JobFilter, JobState, TaskReport};
+use heartline::{Error, JobFilter, JobState, SeriesSpan, TaskReport};
 use serde::Deserialize;
 
 use crate::badge::{Badge, Meter, grouped};
 use crate::pages::jobs::{Tab, tabs};
 use crate::pages::overview::badge_of;
+use crate::plot::{self, Plot};
 use crate::state::{Board, Frame, PageResult, answer};
 use crate::trouble::Trouble;
 use heartline::inspect::describe::{CodeCount, codes, heard, lane_counts, live_workers, task_limit};
@@ -23,6 +24,34 @@ const LOOKED: usize = 200;
 #[derive(Deserialize)]
 pub(crate) struct Asked {
     task: String,
+    /// How far back the plots reach.
+    #[serde(default)]
+    span: PlotSpan,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PlotSpan {
+    #[default]
+    Hour,
+    Day,
+    Month,
+}
+
+impl PlotSpan {
+    /// The spans, by their names in the address and on the page.
+    const ALL: [(PlotSpan, &'static str, &'static str); 3] =
+        [(PlotSpan::Hour, "hour", "1 hour"), (PlotSpan::Day, "day", "24 hours"), (PlotSpan::Month, "month", "30 days")];
+
+    async fn plots(self, board: &Board, task: &str) -> Vec<Plot> {
+        let (name, span) = match self {
+            PlotSpan::Hour => ("hour", SeriesSpan::Hour),
+            PlotSpan::Day => ("day", SeriesSpan::Day),
+            PlotSpan::Month => ("month", SeriesSpan::Month),
+        };
+        let read = board.series.of((task, name), |_| true, board.inspector.series(task, span)).await;
+        read.map_or_else(|_| Vec::new(), |series| plot::plots(&series).into())
+    }
 }
 
 #[derive(Template)]
@@ -36,6 +65,9 @@ struct TaskPage {
     troubles: Vec<Trouble>,
     facts: Vec<(String, String)>,
     outlook: Vec<String>,
+    /// The plots of a span; empty if they cannot be read.
+    plots: Vec<Plot>,
+    span: PlotSpan,
     codes: Arc<Vec<CodeCount>>,
     /// How many failed jobs were read for their codes.
     looked: u64,
@@ -93,7 +125,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         facts.push((format!("held jobs{of}"), heard(part, now)));
     }
     let frame = board.frame(&head);
+    let plots = asked.span.plots(&board, &asked.task).await;
     Ok(answer(&TaskPage {
+        plots,
+        span: asked.span,
         badge,
         tabs: tabs(&board, &task, None),
         troubles: Trouble::all(&diagnoses, &frame),
