@@ -30,6 +30,7 @@ macro_rules! pages {
             #[doc = "[coming_from]: crate::guide::coming_from"]
             #[doc = "[command_line]: crate::guide::command_line"]
             #[doc = "[deploys]: crate::guide::production#deploys"]
+            #[doc = "[encryption]: crate::guide::production#encryption"]
             #[doc = "[engines]: crate::guide::engines"]
             #[doc = "[fan_out]: crate::guide::recipes#fan-out"]
             #[doc = "[first_service]: crate::guide::first_service"]

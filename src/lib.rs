@@ -179,7 +179,7 @@ pub use inspect::diagnosis::{
     Caution, CrashDiagnoses, Diagnosis, DiagnosisKind, FleetChecks, FleetReport, LostSlots, RecentStalls, Severity,
 };
 pub use inspect::filter::JobFilter;
-pub use inspect::find::{FindReport, Found};
+pub use inspect::find::{FindReport, Match};
 pub use inspect::history::{EventPage, PauseEvent, RejectedReport, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};

@@ -17,10 +17,27 @@ pub(crate) struct Trouble {
     /// What is wrong.
     pub(crate) what: Vec<Part>,
     pub(crate) steps: Vec<Step>,
-    /// What to do, with its commands marked.
-    pub(crate) advice: Vec<(String, bool)>,
-    /// The complete commands of the advice.
+    pub(crate) advice: Advice,
+}
+
+/// What to do.
+pub(crate) struct Advice {
+    /// Its text; commands in it are marked.
+    pub(crate) parts: Vec<(String, bool)>,
+    /// The complete commands, to copy.
     pub(crate) commands: Vec<String>,
+}
+
+impl Advice {
+    /// The advice of a line with commands between backticks.
+    pub(crate) fn of(line: &str, frame: &Frame) -> Advice {
+        let split = |line: &str| line.split('`').map(str::to_owned).collect::<Vec<_>>();
+        let commands = split(&frame.placed(line)).into_iter().skip(1).step_by(2);
+        Advice {
+            parts: split(line).into_iter().enumerate().map(|(at, text)| (text, at % 2 == 1)).collect(),
+            commands: commands.filter(|command| command.starts_with("heartline ")).collect(),
+        }
+    }
 }
 
 /// A part of a sentence, with the page that it links to.
@@ -47,9 +64,6 @@ impl Trouble {
             (Kind::JobsRecovered { .. }, false) => ("", "info", "Note"),
             _ => ("amber", "warn", "Note"),
         };
-        let hint = diagnosis.hint();
-        let marked = |line: &str| line.split('`').map(str::to_owned).collect::<Vec<_>>();
-        let commands = marked(&frame.placed(&hint)).into_iter().skip(1).step_by(2);
         Trouble {
             tone,
             icon,
@@ -57,8 +71,7 @@ impl Trouble {
             subject: subject(diagnosis, frame),
             what: linked(&sentence(&diagnosis.to_string()), &links(diagnosis, frame)),
             steps: steps(diagnosis, frame),
-            advice: marked(&hint).into_iter().enumerate().map(|(at, text)| (text, at % 2 == 1)).collect(),
-            commands: commands.filter(|command| command.starts_with("heartline ")).collect(),
+            advice: Advice::of(&diagnosis.hint(), frame),
         }
     }
 

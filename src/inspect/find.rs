@@ -31,7 +31,7 @@ const TEXT: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Found {
+pub enum Match {
     /// A task.
     Task {
         /// Its name.
@@ -79,7 +79,7 @@ pub enum Found {
 #[non_exhaustive]
 pub struct FindReport {
     /// Everything that has the name or the id. If nothing has it, the tasks, workers and workflows whose names contain it; at most 50.
-    pub found: Vec<Found>,
+    pub matches: Vec<Match>,
     /// Whether something has exactly this name or id.
     pub is_exact: bool,
     /// The tasks and workflows that could not be searched, and why. An entry without a name stands for those over 1,000.
@@ -87,7 +87,7 @@ pub struct FindReport {
 }
 
 /// The names of everything that is listed.
-struct Names {
+struct ListedNames {
     tasks: Vec<String>,
     workers: Vec<String>,
     workflows: Vec<String>,
@@ -110,10 +110,10 @@ impl Inspector {
         }
         let names = self.names().await?;
         let has = |all: &[String]| all.iter().any(|name| name == text);
-        let mut report = FindReport { found: Vec::new(), is_exact: true, unread: Vec::new() };
-        report.found.extend(has(&names.tasks).then(|| Found::Task { task: text.to_owned() }));
-        report.found.extend(has(&names.workers).then(|| Found::Worker { worker: WorkerId::from_wire(text) }));
-        report.found.extend(has(&names.workflows).then(|| Found::Workflow { workflow: text.to_owned() }));
+        let mut report = FindReport { matches: Vec::new(), is_exact: true, unread: Vec::new() };
+        report.matches.extend(has(&names.tasks).then(|| Match::Task { task: text.to_owned() }));
+        report.matches.extend(has(&names.workers).then(|| Match::Worker { worker: WorkerId::from_wire(text) }));
+        report.matches.extend(has(&names.workflows).then(|| Match::Workflow { workflow: text.to_owned() }));
         for some in names.tasks.chunks(TOGETHER).take(SEARCHED / TOGETHER) {
             let reads = join_all(some.iter().map(|task| self.of_task(task, text))).await;
             self.add(&mut report, some, reads)?;
@@ -125,9 +125,9 @@ impl Inspector {
         if names.tasks.len() > SEARCHED {
             report.unread.push(format!("{} more tasks", names.tasks.len() - SEARCHED));
         }
-        if report.found.is_empty() {
+        if report.matches.is_empty() {
             report.is_exact = false;
-            report.found = names.containing(text);
+            report.matches = names.containing(text);
         }
         Ok(report)
     }
@@ -137,11 +137,11 @@ impl Inspector {
         &self,
         report: &mut FindReport,
         names: &[String],
-        reads: Vec<Result<Vec<Found>, Error>>,
+        reads: Vec<Result<Vec<Match>, Error>>,
     ) -> Result<(), Error> {
         for (name, read) in names.iter().zip(reads) {
             match read {
-                Ok(found) => report.found.extend(found),
+                Ok(found) => report.matches.extend(found),
                 Err(e) if self.hides_all(&e) => return Err(e),
                 Err(e) => report.unread.push(format!("{name}: {}", e.chain())),
             }
@@ -149,27 +149,27 @@ impl Inspector {
         Ok(())
     }
 
-    async fn names(&self) -> Result<Names, Error> {
+    async fn names(&self) -> Result<ListedNames, Error> {
         let now = self.now_ms().await?;
         let tasks = self.task_names().await?;
         let workers = self.look(async |conn| self.store.workers(conn, now, WORKERS).await).await?;
         let workflows = self.look(async |conn| self.store.workflows(conn).await).await?;
         let first = |all: Vec<(String, u64)>| all.into_iter().map(|(name, _)| name).collect();
-        Ok(Names { tasks, workers: first(workers), workflows: first(workflows) })
+        Ok(ListedNames { tasks, workers: first(workers), workflows: first(workflows) })
     }
 
     /// The job and the schedule of a task with this id or name. A text that is not a valid one names none.
-    async fn of_task(&self, task: &str, text: &str) -> Result<Vec<Found>, Error> {
+    async fn of_task(&self, task: &str, text: &str) -> Result<Vec<Match>, Error> {
         let mut found = Vec::new();
         if let Ok(id) = JobId::parse(text) {
             let states = self.states_of(task, std::slice::from_ref(&id)).await?;
             let state = states.into_iter().flatten().next();
-            found.extend(state.map(|(state, _)| Found::Job { task: task.to_owned(), id, state }));
+            found.extend(state.map(|(state, _)| Match::Job { task: task.to_owned(), id, state }));
         }
         #[cfg(feature = "schedules")]
         match self.schedule(task, text).await {
             Ok(schedule) => {
-                found.extend(schedule.map(|info| Found::Schedule { task: task.to_owned(), name: info.name }));
+                found.extend(schedule.map(|info| Match::Schedule { task: task.to_owned(), name: info.name }));
             }
             Err(Error::Config(_)) => {}
             Err(e) => return Err(e),
@@ -177,23 +177,23 @@ impl Inspector {
         Ok(found)
     }
 
-    async fn of_workflow(&self, workflow: &str, id: &str) -> Result<Vec<Found>, Error> {
+    async fn of_workflow(&self, workflow: &str, id: &str) -> Result<Vec<Match>, Error> {
         let keys = &self.store.workflow(workflow);
         let state = self.look(async |conn| instances::state(conn, keys, id).await).await?;
-        let instance = |state| Found::Instance { workflow: workflow.to_owned(), id: id.to_owned(), state };
+        let instance = |state| Match::Instance { workflow: workflow.to_owned(), id: id.to_owned(), state };
         Ok(state.map(|state| instance(state.place)).into_iter().collect())
     }
 }
 
-impl Names {
+impl ListedNames {
     /// The names that contain a text, in any case of letters.
-    fn containing(self, text: &str) -> Vec<Found> {
+    fn containing(self, text: &str) -> Vec<Match> {
         let text = text.to_lowercase();
         let contains = |name: &String| name.to_lowercase().contains(&text);
-        let tasks = self.tasks.into_iter().filter(contains).map(|task| Found::Task { task });
+        let tasks = self.tasks.into_iter().filter(contains).map(|task| Match::Task { task });
         let workers = self.workers.into_iter().filter(contains);
-        let workers = workers.map(|worker| Found::Worker { worker: WorkerId::from_wire(&worker) });
-        let workflows = self.workflows.into_iter().filter(contains).map(|workflow| Found::Workflow { workflow });
+        let workers = workers.map(|worker| Match::Worker { worker: WorkerId::from_wire(&worker) });
+        let workflows = self.workflows.into_iter().filter(contains).map(|workflow| Match::Workflow { workflow });
         tasks.chain(workflows).chain(workers).take(MOST).collect()
     }
 }

@@ -139,6 +139,7 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
     }
     // The same form on our own page is accepted, so the origin was the reason of the refusal.
     browser.open(&format!("{open}/task?task=export")).await;
+    browser.click_text("main summary", "Pause …").await;
     browser.click_text("main form button", "Pause").await;
     browser.until_text("export is paused").await;
     assert!(site.app.inspector().task("export").await.unwrap().paused.is_some());

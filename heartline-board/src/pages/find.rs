@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect};
-use heartline::Found;
+use heartline::Match;
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
@@ -42,7 +42,7 @@ struct Row {
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let report = board.or_failed(board.inspector.find(&asked.q).await)?;
-    let mut rows: Vec<Row> = report.found.iter().filter_map(|found| row(&board, found)).collect();
+    let mut rows: Vec<Row> = report.matches.iter().filter_map(|found| row(&board, found)).collect();
     if let ([only], true, true) = (&rows[..], report.is_exact, report.unread.is_empty()) {
         return Ok(Redirect::to(&only.url).into_response());
     }
@@ -56,24 +56,24 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     }))
 }
 
-fn row(board: &Board, found: &Found) -> Option<Row> {
+fn row(board: &Board, found: &Match) -> Option<Row> {
     let (kind, name, of, badge, url) = match found {
-        Found::Task { task } => ("task", task.clone(), "", None, format!("/task?task={}", encoded(task))),
-        Found::Job { task, id, state } => {
+        Match::Task { task } => ("task", task.clone(), "", None, format!("/task?task={}", encoded(task))),
+        Match::Job { task, id, state } => {
             let url = format!("/job?task={}&id={}", encoded(task), encoded(id.as_str()));
             ("job", id.to_string(), task.as_str(), Some(badge::of_job(*state)), url)
         }
-        Found::Worker { worker } => {
+        Match::Worker { worker } => {
             ("worker", worker.to_string(), "", None, format!("/worker?worker={}", encoded(worker.as_str())))
         }
-        Found::Workflow { workflow } => {
+        Match::Workflow { workflow } => {
             ("workflow", workflow.clone(), "", None, format!("/flow?workflow={}", encoded(workflow)))
         }
-        Found::Instance { workflow, id, state } => {
+        Match::Instance { workflow, id, state } => {
             let url = format!("/instance?workflow={}&id={}", encoded(workflow), encoded(id));
             ("instance", id.clone(), workflow.as_str(), Some(badge::of_flow(*state)), url)
         }
-        Found::Schedule { task, name } => {
+        Match::Schedule { task, name } => {
             let url = format!("/schedule?task={}&name={}", encoded(task), encoded(name));
             ("schedule", name.clone(), task.as_str(), None, url)
         }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::badge::{self, Badge, grouped};
 use crate::picture::{Picture, picture};
 use crate::state::{Board, Frame, PageResult, answer, encoded};
-use crate::trouble::Trouble;
+use crate::trouble::{Advice, Trouble};
 use heartline::inspect::describe::{advice, paused};
 use heartline::inspect::text::exact;
 
@@ -129,7 +129,7 @@ struct InstancePage {
     badge: Badge,
     facts: Vec<(&'static str, String)>,
     broken: Option<String>,
-    advice: Vec<String>,
+    advice: Vec<Advice>,
     acts: Vec<(&'static str, &'static str, bool)>,
     /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
@@ -158,7 +158,7 @@ pub(crate) async fn instance(
         badge: badge::of_flow(found.state),
         facts: facts(&found),
         broken: broken(&found),
-        advice: advice(&found),
+        advice: advice(&found).iter().map(|line| Advice::of(line, &frame)).collect(),
         acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
         frame,
         picture: picture(&found),

@@ -14,7 +14,7 @@ use crate::pages::jobs::{Tab, tabs};
 use crate::pages::overview::badge_of;
 use crate::plot::{self, Plot};
 use crate::state::{Board, Frame, PageResult, answer};
-use crate::trouble::Trouble;
+use crate::trouble::{Advice, Trouble};
 use heartline::inspect::describe::{CodeCount, codes, heard, lane_counts, live_workers, task_limit};
 use heartline::inspect::text::{exact, span};
 
@@ -64,7 +64,7 @@ struct TaskPage {
     paused: Option<String>,
     troubles: Vec<Trouble>,
     facts: Vec<(String, String)>,
-    outlook: Vec<String>,
+    outlook: Vec<Advice>,
     /// The plots of a span; empty if they cannot be read.
     plots: Vec<Plot>,
     span: PlotSpan,
@@ -132,13 +132,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         badge,
         tabs: tabs(&board, &task, None),
         troubles: Trouble::all(&diagnoses, &frame),
+        outlook: outlook.reasons.iter().map(|reason| Advice::of(reason, &frame)).collect(),
         looked: codes.iter().map(|count| count.jobs).sum(),
         frame,
         is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held_total() > 0,
         task,
         paused,
         facts,
-        outlook: outlook.reasons,
         codes,
     }))
 }

@@ -1,6 +1,6 @@
 //! `find`.
 
-use heartline::Found;
+use heartline::Match;
 use heartline::inspect::text::{quoted, shown};
 
 use crate::failure::Failure;
@@ -11,36 +11,36 @@ pub(super) async fn find(session: &Session, text: &str) -> Result<(), Failure> {
     for line in &report.unread {
         session.out.hint(format!("not searched: {}", shown(line)));
     }
-    if report.found.is_empty() {
+    if report.matches.is_empty() {
         return Err(Failure::Failed(format!("nothing has the name or the id {}", shown(text))));
     }
     let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
     if !report.is_exact {
         out.hint("nothing has exactly this name or id; these names contain it");
     }
-    let rows = report.found.iter().filter_map(row).collect();
+    let rows = report.matches.iter().filter_map(row).collect();
     out.table(&["KIND", "NAME", "STATE", "COMMAND"], rows)
 }
 
 /// The kind, the name, the state, and the command that shows it.
-fn row(found: &Found) -> Option<Vec<String>> {
+fn row(found: &Match) -> Option<Vec<String>> {
     let (kind, name, state, command) = match found {
-        Found::Task { task } => ("task", task.clone(), None, format!("task show {}", quoted(task))),
-        Found::Job { task, id, state } => {
+        Match::Task { task } => ("task", task.clone(), None, format!("task show {}", quoted(task))),
+        Match::Job { task, id, state } => {
             let command = format!("jobs show -t {} {}", quoted(task), quoted(id.as_str()));
             ("job", id.to_string(), Some(state.to_string()), command)
         }
-        Found::Worker { worker } => {
+        Match::Worker { worker } => {
             ("worker", worker.to_string(), None, format!("workers {}", quoted(worker.as_str())))
         }
-        Found::Workflow { workflow } => {
+        Match::Workflow { workflow } => {
             ("workflow", workflow.clone(), None, format!("flows list {}", quoted(workflow)))
         }
-        Found::Instance { workflow, id, state } => {
+        Match::Instance { workflow, id, state } => {
             let command = format!("flows show {} {}", quoted(workflow), quoted(id));
             ("instance", id.clone(), Some(state.to_string()), command)
         }
-        Found::Schedule { task, name } => {
+        Match::Schedule { task, name } => {
             let command = format!("schedules show -t {} {}", quoted(task), quoted(name));
             ("schedule", name.clone(), None, command)
         }

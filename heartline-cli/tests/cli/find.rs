@@ -13,7 +13,7 @@ async fn an_id_is_found_with_the_command_that_shows_it() {
         "{found}"
     );
     let json = bench.run(&["find", "first", "--json"]).await.json();
-    assert_eq!((&json["found"][0]["task"], &json["is_exact"]), (&"export".into(), &true.into()));
+    assert_eq!((&json["matches"][0]["task"], &json["is_exact"]), (&"export".into(), &true.into()));
     let part = bench.run(&["find", "xpo"]).await;
     assert!(part.out.contains("task show export`") && part.err.contains("these names contain it"), "{part:?}");
     let none = bench.run(&["find", "nobody"]).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heartline::testing::TestApp;
-use heartline::{Error, Found, Graph, JobState, Schedule, TaskDef, WorkflowOptions, WorkflowState};
+use heartline::{Error, Graph, JobId, JobState, Match, Schedule, TaskDef, WorkflowOptions, WorkflowState};
 
 const MAIL: TaskDef<u32, u32> = TaskDef::new("mail");
 const EXPORT: TaskDef<u32, u32> = TaskDef::new("export");
@@ -22,30 +22,31 @@ async fn a_name_or_an_id_is_found_over_all_tasks_and_workflows() {
     app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap().start(graph).id("2026-11-29").await.unwrap();
 
     let of = async |text: &str| inspector.find(text).await.unwrap();
-    let job = |task: &str, id: &str| {
-        let id = serde_json::from_value(id.into()).unwrap();
-        Found::Job { task: task.to_owned(), id, state: JobState::Waiting }
+    let job = |task: &str, id: &str| Match::Job {
+        task: task.to_owned(),
+        id: JobId::parse(id).unwrap(),
+        state: JobState::Waiting,
     };
-    assert_eq!(of(" order-8 ").await.found, [job("export", "order-8")]);
-    assert_eq!(of("order-7").await.found, [job("export", "order-7"), job("mail", "order-7")]);
+    assert_eq!(of(" order-8 ").await.matches, [job("export", "order-8")]);
+    assert_eq!(of("order-7").await.matches, [job("export", "order-7"), job("mail", "order-7")]);
     let nightly = of("nightly").await;
     assert_eq!(
-        nightly.found,
+        nightly.matches,
         [
-            Found::Workflow { workflow: "nightly".to_owned() },
-            Found::Schedule { task: "mail".to_owned(), name: "nightly".to_owned() }
+            Match::Workflow { workflow: "nightly".to_owned() },
+            Match::Schedule { task: "mail".to_owned(), name: "nightly".to_owned() }
         ]
     );
     assert!(nightly.is_exact && nightly.unread.is_empty());
     let (workflow, id) = ("nightly".to_owned(), "2026-11-29".to_owned());
-    assert_eq!(of("2026-11-29").await.found, [Found::Instance { workflow, id, state: WorkflowState::Running }]);
+    assert_eq!(of("2026-11-29").await.matches, [Match::Instance { workflow, id, state: WorkflowState::Running }]);
 
     let part = of("EXP").await;
-    assert!(!part.is_exact && part.found == [Found::Task { task: "export".to_owned() }], "{part:?}");
-    assert!(of("nobody has this").await.found.is_empty());
+    assert!(!part.is_exact && part.matches == [Match::Task { task: "export".to_owned() }], "{part:?}");
+    assert!(of("nobody has this").await.matches.is_empty());
     for text in ["", "  ", &"x".repeat(513)] {
         assert!(matches!(inspector.find(text).await, Err(Error::Config(_))), "{text}");
     }
     let json = serde_json::to_value(of("order-8").await).unwrap();
-    assert_eq!((&json["found"][0]["kind"], &json["found"][0]["state"]), (&"job".into(), &"waiting".into()));
+    assert_eq!((&json["matches"][0]["kind"], &json["matches"][0]["state"]), (&"job".into(), &"waiting".into()));
 }
