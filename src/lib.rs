@@ -201,7 +201,7 @@ pub use inspect::tasks::{
     EffectiveOptions, KeyConflict, LaneCounts, PartitionReport, TaskAudit, TaskPause, TaskRates, TaskReport,
 };
 pub use inspect::unique::UniqueEntry;
-pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
+pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerQuiet, WorkerReport, WorkerState, WorkerTask};
 pub use inspect::workflow_report::{
     InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
 };

@@ -22,7 +22,7 @@ use crate::pages::jobs::Asked;
 use crate::pages::lane::{self, LaneForm};
 use crate::pages::run;
 use crate::pages::schedule;
-use crate::pages::worker::held_by;
+use crate::pages::worker::{self, held_by};
 use crate::runs::Run;
 use crate::state::{Board, Frame, PageResult, answer, encoded};
 
@@ -99,6 +99,11 @@ impl Wanted {
         fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
     }
 
+    /// Whether the action is about a worker.
+    fn is_of_worker(&self) -> bool {
+        matches!(self.act.as_str(), "recover_worker" | "quiet_worker" | "resume_worker")
+    }
+
     /// Whether the action is about an instance of a workflow.
     fn is_of_flow(&self) -> bool {
         self.act.starts_with("flow_")
@@ -117,7 +122,7 @@ impl Wanted {
     /// What the action changes, for people.
     fn target(&self) -> String {
         let whole = match self.act.as_str() {
-            "recover_worker" => &self.worker,
+            _ if self.is_of_worker() => &self.worker,
             _ if self.is_of_flow() => &self.workflow,
             _ => &self.jobs.task,
         };
@@ -148,7 +153,7 @@ impl Wanted {
             }
             _ if self.is_of_schedule() => schedule::url(board, &self.jobs.task, &self.schedule),
             _ if self.is_of_lane() => lane::url(board, &self.jobs.task, &self.key),
-            "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
+            _ if self.is_of_worker() => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs.url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
         }
@@ -265,7 +270,7 @@ pub(crate) async fn act(
         return Ok(page);
     }
     let selection = wanted.selection().map_err(|wrong| board.invalid(&wrong))?;
-    let is_of_task = wanted.act != "recover_worker" && !wanted.is_of_flow();
+    let is_of_task = !wanted.is_of_worker() && !wanted.is_of_flow();
     if is_of_task && !board.knows(&wanted.jobs.task).await.map_err(not_begun)? {
         let text = format!("There is no task {}. Nothing was done.", wanted.jobs.task);
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
@@ -405,6 +410,8 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "recover_running" => ("Run again", true),
         "fail_running" => ("Fail", true),
         "recover_worker" => ("Recover its jobs", true),
+        "quiet_worker" => ("Claim no more jobs", false),
+        "resume_worker" => ("Claim jobs again", false),
         "flow_pause" => ("Pause", false),
         "flow_resume" => ("Resume", false),
         "flow_retry" => ("Retry", false),
@@ -570,6 +577,7 @@ async fn done(
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => recover_worker(inspector, wanted, run).await,
+        "quiet_worker" | "resume_worker" => worker::act(inspector, &wanted.act, &wanted.worker).await,
         _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
         _ if wanted.is_of_schedule() => {
             schedule::act(inspector, &wanted.act, task, &wanted.schedule, &wanted.reason).await

@@ -40,7 +40,7 @@ const AWAY_FRESH: Duration = Duration::from_secs(2);
 const RECORDED: Duration = Duration::from_secs(30);
 
 /// The actions, by their names in [`BoardOptions::allow`].
-pub(crate) const ACTS: [&str; 24] = [
+pub(crate) const ACTS: [&str; 26] = [
     "pause",
     "resume",
     "retry",
@@ -51,6 +51,8 @@ pub(crate) const ACTS: [&str; 24] = [
     "recover_running",
     "fail_running",
     "recover_worker",
+    "quiet_worker",
+    "resume_worker",
     "sweep",
     "audit",
     "repair",

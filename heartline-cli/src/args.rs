@@ -108,9 +108,12 @@ pub(crate) enum Command {
     /// List, show, dispatch, cancel, retry, run now, remove or wait for jobs
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// List the workers: what each holds, and which are silent or gone
-    #[command(after_help = examples!("workers --all", "workers --beats"))]
+    /// List the workers: what each holds, and which are quiet, silent or gone; or let one claim no more jobs
+    #[command(args_conflicts_with_subcommands = true)]
+    #[command(after_help = examples!("workers --all", "workers --beats", "workers quiet WORKER"))]
     Workers {
+        #[command(subcommand)]
+        command: Option<WorkersCommand>,
         /// Show only this worker, in detail
         #[arg(value_name = "WORKER")]
         worker: Option<String>,
@@ -618,6 +621,23 @@ pub(crate) enum UniqueCommand {
         task: String,
         /// The key
         key: String,
+    },
+}
+
+/// What a worker can be asked to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkersCommand {
+    /// Let a worker claim no more jobs: it finishes those that run, and requeues those that it claimed ahead
+    #[command(after_help = examples!("workers quiet web-1-4711-0f3a9c21"))]
+    Quiet {
+        /// The worker
+        worker: String,
+    },
+    /// Let a quiet worker claim jobs again
+    #[command(after_help = examples!("workers resume web-1-4711-0f3a9c21"))]
+    Resume {
+        /// The worker
+        worker: String,
     },
 }
 

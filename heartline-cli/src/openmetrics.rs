@@ -284,7 +284,7 @@ fn of_workers(metrics: &mut Metrics, fleet: &FleetReport) {
     );
     // A count of 0 would be wrong if the workers are unknown.
     let counts = fleet.tasks.iter().filter(|task| task.knows_workers).flat_map(|task| {
-        [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent].map(|state| {
+        [WorkerState::Live, WorkerState::Quiet, WorkerState::Stopping, WorkerState::Silent].map(|state| {
             let works =
                 |worker: &&WorkerReport| worker.state == state && worker.tasks.iter().any(|its| its.task == task.task);
             let labels = vec![("task", named(&task.task)), ("state", state.to_string())];

@@ -31,6 +31,7 @@ pub(crate) mod note;
 pub(crate) mod overview;
 pub(crate) mod partitions;
 pub(crate) mod presence;
+pub(crate) mod quiet;
 pub(crate) mod repeated;
 pub(crate) mod replicated;
 pub(crate) mod reply;

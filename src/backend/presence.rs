@@ -149,7 +149,7 @@ impl Store {
         task: &TaskKeys,
     ) -> Result<()> {
         Cmd::hset(keys::worker(&self.prefix, worker), "successor", by).call::<()>(conn, "presence").await?;
-        redis::cmd("PUBLISH").arg(task.cancel_channel()).arg(worker).call::<()>(conn, "cancel hints").await
+        self.hint_worker(conn, worker, task).await
     }
 
     /// Drops former owners of the name.

@@ -74,7 +74,7 @@ scripts! {
     LANE_READ "lane_read",
     HISTORY "history" on Events,
     // Calls by which people act.
-    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", LANE_PUT "lane_put", FORGET "forget",
+    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", QUIET "quiet", LANE_PUT "lane_put", FORGET "forget",
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
     // Each of these has one key, which belongs to no task.
     ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,

@@ -62,7 +62,8 @@ pub(crate) fn decode(task: &str, entry: &Entry, codecs: &Codecs) -> Result<Decod
 
 /// Whether a field describes the events in the fields after it, and is not an event itself.
 fn is_context(name: &str) -> bool {
-    ["total", "worker", "reason", "since", "ran", "by", "why", "watched", "paused", "resumed"].contains(&name)
+    let words = ["total", "worker", "reason", "since", "ran", "by", "why", "watched"];
+    words.contains(&name) || ["paused", "resumed", "quiet", "unquiet"].contains(&name)
 }
 
 struct Reading<'a> {
@@ -101,7 +102,7 @@ impl<'a> Reading<'a> {
                 Some(())
             }
             // For people, who read them directly.
-            "watched" | "paused" | "resumed" => Some(()),
+            "watched" | "paused" | "resumed" | "quiet" | "unquiet" => Some(()),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
                 self.since.insert(id, (dispatched_at, stored_number(delay_ms)?));
                 Some(())

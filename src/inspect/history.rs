@@ -47,7 +47,7 @@ pub enum TaskEvent {
     Pause(PauseEvent),
 }
 
-/// The begin or end of a task's pause.
+/// The begin or end of a pause: of a task, or of one of its workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -75,6 +75,32 @@ pub enum PauseEvent {
         at: SystemTime,
         /// Who ended it.
         by: String,
+    },
+    /// A worker of the task was asked to claim no more jobs, see [`Inspector::quiet_worker`].
+    #[non_exhaustive]
+    WorkerQuiet {
+        /// The task.
+        task: String,
+        /// When.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// Who asked.
+        by: String,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A worker of the task was asked to claim jobs again.
+    #[non_exhaustive]
+    WorkerResumed {
+        /// The task.
+        task: String,
+        /// When.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// Who asked.
+        by: String,
+        /// The worker.
+        worker: WorkerId,
     },
 }
 
@@ -295,6 +321,13 @@ fn read(task: &str, entry: &Entry, codecs: &Codecs) -> Vec<TaskEvent> {
     }
     if field("resumed").is_some() {
         return vec![TaskEvent::Pause(PauseEvent::Resumed { task: task_name, at, by })];
+    }
+    let (quiet, resumed) = (field("quiet"), field("unquiet"));
+    if let Some(worker) = quiet.as_deref().or(resumed.as_deref()).map(WorkerId::from_wire) {
+        return vec![TaskEvent::Pause(match quiet {
+            Some(_) => PauseEvent::WorkerQuiet { task: task_name, at, by, worker },
+            None => PauseEvent::WorkerResumed { task: task_name, at, by, worker },
+        })];
     }
     let decoded = decode(task, entry, codecs).map(|decoded| decoded.events).unwrap_or_default();
     decoded.into_iter().map(TaskEvent::Job).collect()

@@ -26,6 +26,7 @@ pub(crate) mod lists;
 pub(crate) mod page;
 mod parts;
 pub(crate) mod poison;
+pub(crate) mod quiet;
 mod read_instance;
 mod read_tasks;
 pub(crate) mod recover;

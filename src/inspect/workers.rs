@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::backend::classify::kind_of_stored;
+use crate::backend::quiet::{QUIET, QuietMark};
 use crate::backend::workers::SILENT_AFTER;
 use crate::enum_str::names;
 use crate::error::{Error, ServerErrorKind};
@@ -53,6 +54,8 @@ pub struct WorkerReport {
     pub stopped_at: Option<SystemTime>,
     /// Its death, if known.
     pub death: Option<WorkerDeath>,
+    /// Since when it is asked to claim no jobs, and by whom.
+    pub quiet: Option<WorkerQuiet>,
     /// How long handlers had blocked its runtime when it last reported.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
     pub runtime_blocked: Option<Duration>,
@@ -96,6 +99,8 @@ impl WorkerReport {
 pub enum WorkerState {
     /// It reported its presence in the last 15 s.
     Live,
+    /// It reported its presence in the last 15 s, and claims no jobs because a person asked for that.
+    Quiet,
     /// It reported its presence in the last 15 s, and no longer claims jobs.
     Stopping,
     /// It has not reported its presence for 15 s. It may be gone, or cut off from Redis.
@@ -106,16 +111,17 @@ pub enum WorkerState {
 
 names!(WorkerState, "worker state", {
     Live = "live",
+    Quiet = "quiet",
     Stopping = "stopping",
     Silent = "silent",
     Gone = "gone",
 });
 
 impl WorkerState {
-    /// Whether it is live or stopping.
+    /// Whether it is live, quiet or stopping.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, WorkerState::Live | WorkerState::Stopping)
+        matches!(self, WorkerState::Live | WorkerState::Quiet | WorkerState::Stopping)
     }
 }
 
@@ -130,6 +136,23 @@ pub struct WorkerDeath {
     /// When it was reported.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
+}
+
+/// Since when a worker is quiet, and who asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerQuiet {
+    /// Since when, by the clock of the Redis server.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// Who asked.
+    pub by: String,
+}
+
+impl WorkerQuiet {
+    pub(super) fn of(mark: QuietMark) -> WorkerQuiet {
+        WorkerQuiet { at: at_ms(mark.at_ms), by: mark.by }
+    }
 }
 
 /// A task of a worker.
@@ -294,6 +317,8 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         WorkerState::Silent
     } else if text("phase") == "stopping" {
         WorkerState::Stopping
+    } else if presence.contains_key(QUIET) {
+        WorkerState::Quiet
     } else {
         WorkerState::Live
     };
@@ -315,6 +340,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         last_seen_at: at_ms(seen_ms),
         stopped_at,
         death,
+        quiet: presence.get(QUIET).map(|mark| WorkerQuiet::of(QuietMark::from_wire(mark))),
         runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
         name: presence.get("name").cloned(),
         max_jobs: number(presence, "maxJobs"),
@@ -424,7 +450,8 @@ mod tests {
     fn a_worker_is_silent_then_gone_or_gone_at_once_if_it_stopped() {
         let state = |fields: &[(&str, &str)], now| report("w", 1000, &presence(fields), now).state;
         assert_eq!(state(&[], 16_000), WorkerState::Live);
-        assert_eq!(state(&[("phase", "stopping")], 16_000), WorkerState::Stopping);
+        assert_eq!(state(&[("phase", "stopping"), ("quiet", "900 ada")], 16_000), WorkerState::Stopping);
+        assert_eq!(state(&[("quiet", "900 ada")], 16_000), WorkerState::Quiet);
         assert_eq!(state(&[], 16_001), WorkerState::Silent);
         assert_eq!(state(&[("phase", "stopping")], 16_001), WorkerState::Silent);
         assert_eq!(state(&[], 3_601_001), WorkerState::Gone);

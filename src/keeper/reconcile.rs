@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Keeper;
 use super::sweep::move_workflows;
 use super::task_monitor::TaskMonitor;
+use crate::backend::quiet::{QUIET, QuietMark};
 use crate::backend::sweep::{TakeBack, TakeReason};
 use crate::backoff::Pauses;
 use crate::clock;
@@ -73,6 +75,7 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         keeper.worker.set_replaced();
     }
+    take_mark(keeper, own_presence.get(QUIET).map(|mark| QuietMark::from_wire(mark)));
     if let Some(successor) = own_presence.get("successor").filter(|_| !keeper.worker.stopping.is_cancelled()) {
         let (worker_id, successor) = (keeper.worker.id.clone(), successor.clone());
         keeper.log.line(move || {
@@ -118,6 +121,21 @@ async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
         known.done.insert(worker);
     }
     Ok(())
+}
+
+/// Takes over from the presence whether this worker is quiet. Its drivers look at once.
+fn take_mark(keeper: &Keeper, mark: Option<QuietMark>) {
+    if keeper.worker.quiet.swap(mark.is_some(), Ordering::SeqCst) == mark.is_some() {
+        return;
+    }
+    keeper.watches.iter().for_each(|watch| watch.task.poke.notify_one());
+    let worker_id = keeper.worker.id.clone();
+    keeper.log.line(move || match mark {
+        Some(mark) => {
+            tracing::info!(%worker_id, by = %Escaped(&mark.by), "the worker is quiet: it claims no more jobs")
+        }
+        None => tracing::info!(%worker_id, "the worker is no longer quiet: it claims jobs"),
+    });
 }
 
 /// Reads the presences of the workers.

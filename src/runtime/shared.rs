@@ -72,6 +72,8 @@ pub(crate) struct WorkerShared {
     /// Whether every slot is held by a handler that waits for another job. Jobs that were claimed ahead are then
     /// handed back: a handler may be waiting for one of them.
     pub(crate) clogged: AtomicBool,
+    /// Whether a person asked this worker to claim no more jobs.
+    pub(crate) quiet: AtomicBool,
     pub(crate) is_keeper_gone: AtomicBool,
     /// Whether this worker was declared dead or replaced in Redis.
     replaced: AtomicBool,
@@ -114,6 +116,7 @@ impl WorkerShared {
             large_reads: Mutex::default(),
             narrow: Narrow::default(),
             clogged: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
             is_keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             has_successor: AtomicBool::new(false),
@@ -159,6 +162,10 @@ impl WorkerShared {
         self.replaced.store(true, Ordering::SeqCst);
         self.stopping.cancel();
         self.hurry.cancel();
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::SeqCst)
     }
 
     pub(crate) fn has_successor(&self) -> bool {

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Error, WorkerReport};
+use heartline::{Error, Inspector, WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
@@ -43,6 +43,30 @@ struct WorkerPage {
     holds: bool,
     /// Whether a person can declare it dead.
     can_be_dead: bool,
+    /// What a person can ask of it: `quiet_worker`, `resume_worker` or nothing.
+    quiet_act: Option<&'static str>,
+}
+
+/// The act that changes whether the worker claims jobs.
+fn quiet_act(worker: &WorkerReport) -> Option<&'static str> {
+    match worker.state {
+        WorkerState::Gone => None,
+        _ if worker.quiet.is_some() => Some("resume_worker"),
+        _ => Some("quiet_worker"),
+    }
+}
+
+/// Changes whether the worker claims jobs. Returns what was done.
+pub(crate) async fn act(inspector: &Inspector, act: &str, worker: &str) -> Result<String, Error> {
+    if act == "quiet_worker" {
+        let before = inspector.quiet_worker(worker).await?;
+        return Ok(before.map_or_else(
+            || format!("{worker} claims no more jobs, and finishes those that it runs."),
+            |quiet| format!("{worker} was quiet already, by {}.", quiet.by),
+        ));
+    }
+    let was_quiet = inspector.resume_worker(worker).await?.is_some();
+    Ok(format!("{worker} {}.", if was_quiet { "claims jobs again" } else { "was not quiet" }))
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -57,6 +81,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         badge: badge::of_worker(&worker, false),
         beats: beats([&worker], now),
         watches: watches(&worker, now),
+        quiet_act: quiet_act(&worker).filter(|act| board.may(&head, act)),
         can_be_dead: board.may(&head, "recover_worker") && holds && !worker.state.is_live(),
         holds,
         frame: board.frame(&head),

@@ -14,3 +14,4 @@ mod schedules;
 mod site;
 #[path = "../../../tests/it/support/turn.rs"]
 mod turn;
+mod workers;

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use heartline::testing::{RedisCluster, RedisServer, TestApp};
-use heartline::{App, Context, JobError, TaskOptions, TaskRef};
+use heartline::{App, Context, JobError, RunningWorker, TaskOptions, TaskRef};
 use heartline_board::{BoardOptions, board};
 
 /// A server, a task `export`, and its board.
@@ -189,9 +189,14 @@ impl Site {
         format!("http://{}", self.address)
     }
 
+    /// A worker of the task.
+    pub fn worker(&self) -> RunningWorker {
+        self.app.worker().spawn()
+    }
+
     /// Runs jobs with these inputs to their ends.
     pub async fn run(&self, jobs: &[(&str, &str)]) {
-        let worker = self.app.worker().spawn();
+        let worker = self.worker();
         for (id, input) in jobs {
             let _ = self.export.dispatch((*input).to_owned()).id(*id).await.unwrap().result().await;
         }

@@ -77,6 +77,8 @@ fn print_event(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
         TaskEvent::Job(event) => (event.at(), event.name().to_owned(), event.id().to_string()),
         TaskEvent::Pause(PauseEvent::Paused { at, .. }) => (*at, "task:paused".to_owned(), String::new()),
         TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => (*at, "task:resumed".to_owned(), String::new()),
+        TaskEvent::Pause(PauseEvent::WorkerQuiet { at, .. }) => (*at, "worker:quiet".to_owned(), String::new()),
+        TaskEvent::Pause(PauseEvent::WorkerResumed { at, .. }) => (*at, "worker:resumed".to_owned(), String::new()),
         _ => return Ok(()),
     };
     session.out.line(format!("{} {name:<18} {} {}", rfc3339(at), shown(&id), rest_of(event)).trim_end())

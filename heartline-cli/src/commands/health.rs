@@ -57,7 +57,7 @@ fn print_status(
     if session.out.is_json {
         session.out.json(&serde_json::json!({
             "healthy": is_healthy, "diagnoses": diagnoses, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
-            "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
+            "failed": failed, "workers": { "live": count(WorkerState::Live), "quiet": count(WorkerState::Quiet), "stopping": count(WorkerState::Stopping),
             "silent": count(WorkerState::Silent) }, "server": session.place, "unreachable_lists": away,
         }))?;
     } else {
@@ -70,8 +70,9 @@ fn print_status(
             None => session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?,
             Some(_) => session.out.line("tasks: unknown")?,
         }
-        let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
-        let states = states.map(|state| format!("{} {state}", count(state)));
+        let states = [WorkerState::Live, WorkerState::Quiet, WorkerState::Stopping, WorkerState::Silent];
+        let states = states.into_iter().filter(|state| *state != WorkerState::Quiet || count(*state) > 0);
+        let states: Vec<String> = states.map(|state| format!("{} {state}", count(state))).collect();
         let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);
         let left = left.filter(|worker| worker.leaves_jobs(&fleet.holders)).count();
         let left = if left == 0 { String::new() } else { format!(", {left} gone with jobs") };

@@ -5,10 +5,30 @@ use std::collections::BTreeSet;
 use heartline::{HolderReport, WorkerReport, WorkerState};
 
 use super::{health, when};
+use crate::args::WorkersCommand;
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline::inspect::describe::{Beat, beats, is_watch_broken, watch_word, watches, worker_facts, worker_state};
 use heartline::inspect::text::{relative, shown, span};
+
+pub(super) async fn act(session: &Session, command: WorkersCommand) -> Result<(), Failure> {
+    let (worker, said) = match command {
+        WorkersCommand::Quiet { worker } => match session.inspector.quiet_worker(&worker).await? {
+            None => (worker, "is quiet: it claims no more jobs, and finishes those that it runs".to_owned()),
+            Some(quiet) => {
+                let (since, by) = (relative(quiet.at, session.inspector.now().await), shown(&quiet.by));
+                (worker, format!("was quiet already, since {since}, by {by}"))
+            }
+        },
+        WorkersCommand::Resume { worker } => match session.inspector.resume_worker(&worker).await? {
+            Some(time) => (worker, format!("claims jobs again; it was quiet for {}", span(time))),
+            None => (worker, "was not quiet".to_owned()),
+        },
+    };
+    let report = session.inspector.worker(&worker).await?;
+    let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
+    out.line(format!("{} {said}", shown(&worker)))
+}
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let mut listed = session.inspector.workers().await?;

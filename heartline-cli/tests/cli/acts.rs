@@ -223,3 +223,24 @@ async fn an_action_on_uncounted_jobs_asks_for_confirmation() {
     let ran = bench.run(&["jobs", "remove", "-t", "export", "--state", "cancelled", "--code", "nothing"]).await;
     assert!(ran.status == 2 && ran.err.contains("at least 0 cancelled jobs") && ran.err.contains("--yes"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_worker_is_made_quiet_and_claims_jobs_again() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let id = worker.id().to_string();
+    until("it is listed", async || bench.run(&["workers"]).await.ok().contains(&id)).await;
+    let said = bench.run(&["workers", "quiet", &id]).await.ok();
+    assert_eq!(said, format!("{id} is quiet: it claims no more jobs, and finishes those that it runs\n"));
+    assert!(bench.run(&["workers", "quiet", &id]).await.ok().contains("was quiet already, since"));
+    assert!(bench.run(&["workers"]).await.ok().contains(" quiet "));
+    assert!(bench.run(&["workers", &id]).await.ok().contains("quiet since"));
+    let status = bench.run(&["status"]).await.ok();
+    assert!(status.contains("0 live, 1 quiet, ") && status.contains(&format!("{id} claims no jobs: ")), "{status}");
+    let json = bench.run(&["workers", "resume", &id, "--json"]).await.json();
+    assert_eq!((&json["state"], &json["quiet"]), (&"live".into(), &serde_json::Value::Null));
+    assert!(bench.run(&["workers", "resume", &id]).await.ok().ends_with(" was not quiet\n"));
+    let unknown = bench.run(&["workers", "quiet", "nowhere-1-00000000"]).await;
+    assert!(unknown.status != 0 && unknown.err.contains("must be a worker that has not stopped"), "{unknown:?}");
+    let _ = worker.stop().await.unwrap();
+}

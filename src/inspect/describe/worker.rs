@@ -23,6 +23,7 @@ pub fn worker_facts(worker: &WorkerReport, now: SystemTime) -> Vec<(&'static str
         ("started", time(worker.started_at)),
         ("last seen", time(Some(worker.last_seen_at))),
         ("stopped", time(worker.stopped_at)),
+        ("quiet since", worker.quiet.as_ref().map(|quiet| format!("{}, by {}", exact(quiet.at, now), quiet.by))),
         ("dead since", time(worker.death.as_ref().map(|death| death.at))),
         ("runtime", worker.runtime_blocked.map(|blocked| format!("blocked by handlers for {}", span(blocked)))),
     ];

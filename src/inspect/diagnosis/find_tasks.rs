@@ -46,7 +46,7 @@ pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(waiting > 0, Some(&task.task), kind))
 }
 
-/// Reports that no live worker has the task, or that all are stopping.
+/// Reports that no live worker has the task, or that all are stopping or quiet.
 pub(super) fn no_worker(task: &TaskReport, are_stopping: bool) -> DiagnosisKind {
     let (delayed, last) = (task.counts.delayed - task.due.min(task.counts.delayed), task.options.declared_by.clone());
     DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, last }
@@ -114,7 +114,7 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
     is_reported.then(|| Diagnosis::note(Some(name), no_worker(task, false)))
 }
 
-/// Reports that jobs wait while all workers of the task are stopping.
+/// Reports that jobs wait while all workers of the task are stopping or quiet.
 fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
     let claims = claimers(&task.task, workers).next().is_some();
     if task.live_workers == 0 || claims || !has_waited(task, DEPLOY) {

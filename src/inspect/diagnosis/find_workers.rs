@@ -88,6 +88,10 @@ pub(super) fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Diagno
     if let Some(blocked) = worker.runtime_blocked.filter(|_| worker.state.is_live()) {
         return risk(DiagnosisKind::RuntimeBlocked { worker: id(), blocked_ms: to_ms(blocked) });
     }
+    if let Some(quiet) = worker.quiet.as_ref().filter(|_| worker.state == WorkerState::Quiet) {
+        let (by, ago_ms) = (quiet.by.clone(), to_ms(now.duration_since(quiet.at).unwrap_or_default()));
+        return Some(Diagnosis::note(None, DiagnosisKind::WorkerQuiet { worker: id(), by, ago_ms }));
+    }
     let (its, interval) = worker.slow_heartbeats()?;
     let (of_task, held, took_ms) = (its.task.clone(), its.held, to_ms(its.beat_took));
     let period_ms = to_ms(cadence::beat_period(interval));

@@ -144,7 +144,7 @@ kinds! { task:
         format!("the payloads were deleted or lost. A claim removes such a job: `heartline events -t {task}` names it (lost_payload=true); dispatch \
                  it again. Jobs of workflows are sent again automatically");
 
-    /// No worker claims jobs of the task, or all workers are stopping. `last` is the last worker that had the task.
+    /// No worker claims jobs of the task, or all workers are stopping or quiet. `last` is the last worker that had the task.
     NoWorker { waiting: u64, delayed: u64, are_stopping: bool, last: Option<WorkerId> } =>
         no_worker(*waiting, *delayed, *are_stopping),
         match last {
@@ -308,6 +308,9 @@ kinds! { task:
             _ => "grant its user the right (docs/acl.md), or remove a key of another type: its log names it. The worker retries within a minute; \
                   audit and repair only after that",
         };
+    /// A person asked a worker to claim no more jobs.
+    WorkerQuiet { worker: WorkerId, by: String, ago_ms: u64 } => format!("{worker} claims no jobs: {} made it quiet {} ago", quoted(by), time(*ago_ms)),
+        "it finishes the jobs that it runs; `heartline workers resume WORKER` lets it claim jobs again";
     /// Handlers block the runtime of a worker.
     RuntimeBlocked { worker: WorkerId, blocked_ms: u64 } => format!("handlers have blocked the runtime of {worker} for {}", time(*blocked_ms)),
         "a handler computes or waits without `await`: use spawn_blocking for that";

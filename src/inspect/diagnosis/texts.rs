@@ -116,7 +116,8 @@ pub(super) fn no_worker(waiting: u64, delayed: u64, are_stopping: bool) -> Strin
         (0, delayed) => format!("{} delayed", many(delayed, "job")),
         (waiting, _) => format!("{} waiting", many(waiting, "job")),
     };
-    let workers = if are_stopping { "all workers of the task are stopping" } else { "no live worker has the task" };
+    let workers =
+        if are_stopping { "all workers of the task are stopping or quiet" } else { "no live worker has the task" };
     format!("{jobs}, and {workers}")
 }
 

@@ -39,7 +39,8 @@ impl Driver {
         self.hungry |= woken || clock::now() >= self.look_at;
         // A slot that a call has just returned must not go to the same unreachable node again.
         let is_unreachable = self.is_unreachable();
-        let may_claim = self.task.beats_are_fresh() && !is_unreachable && (self.hungry || !self.pending.is_empty());
+        let is_ready = self.task.beats_are_fresh() && !is_unreachable && !self.worker.is_quiet();
+        let may_claim = is_ready && (self.hungry || !self.pending.is_empty());
         self.most_ahead = self.adapted();
         let looks = may_claim || self.ahead.claimed() > 0 && !is_unreachable;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
@@ -77,6 +78,9 @@ impl Driver {
 
     /// How many more jobs of the task the worker may hold.
     pub(super) fn room(&self) -> usize {
+        if self.worker.is_quiet() {
+            return 0;
+        }
         let prefetch = self.task.options.prefetch.kept();
         if prefetch == 0 || self.worker.clogged.load(Ordering::SeqCst) {
             return self.free_slots();
@@ -170,7 +174,7 @@ impl Driver {
 
     /// Records claimed jobs as held. No other worker can take them until an interval has passed since `kept`.
     pub(super) fn enter(&mut self, kept: Moment, claimed: Vec<Claimed>) {
-        let stopping = self.worker.stopping.is_cancelled();
+        let stopping = self.worker.stopping.is_cancelled() || self.worker.is_quiet();
         let too_late = clock::now() >= kept.after(self.task.options.interval);
         let mut entered = Vec::with_capacity(claimed.len());
         let mut starting = Vec::with_capacity(claimed.len());

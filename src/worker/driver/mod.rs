@@ -165,6 +165,7 @@ impl Driver {
         loop {
             self.collect().await;
             self.begin_stop();
+            self.keep_quiet();
             self.advance_stop().await;
             self.run_next();
             if self.closed {
@@ -240,8 +241,21 @@ impl Driver {
             return;
         }
         self.stop = Some(Stop::begin(&self.task.options, clock::now()));
-        self.take_slots(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
+        self.hand_back_all();
+    }
+
+    /// While the worker is quiet, requeues what does not run yet. When that ends, looks for jobs at once.
+    fn keep_quiet(&mut self) {
+        if self.stop.is_none() && self.worker.is_quiet() {
+            self.hungry = true;
+            self.hand_back_all();
+        }
+    }
+
+    /// Requeues all jobs that do not run yet, and takes no slot.
+    fn hand_back_all(&mut self) {
+        self.take_slots(0);
         for report in self.pending.iter_mut().filter(|report| matches!(report.outcome, Disposition::Unstart)) {
             report.outcome = Disposition::Requeue;
             self.ahead.lose(report.fence);

@@ -67,7 +67,10 @@ fn the_rules_of_each_role_allow_each_command_of_its_scripts() {
         ("producer", &["dispatch_unique"]),
         ("worker", &["settle", "extend_locks", "note", "sweep", "reconcile", "expire", "trim", "declare", "close"]),
         ("worker", &["series_add", "settle_keyed", "trim_lanes", "trim_unique"]),
-        ("operator", &["cancel", "retry", "run_now", "remove", "mend", "pause", "resume", "sweep", "reconcile"]),
+        (
+            "operator",
+            &["cancel", "retry", "run_now", "remove", "mend", "pause", "resume", "quiet", "sweep", "reconcile"],
+        ),
     ] {
         let (_, rule) = page.split_once(&format!("ACL SETUSER {role} on >secret ")).unwrap();
         let (rule, _) = rule.split_once("```").unwrap();

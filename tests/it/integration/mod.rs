@@ -31,6 +31,7 @@ mod prefetch_failures;
 #[cfg(feature = "probes")]
 mod probes;
 mod put_off;
+mod quiet;
 mod recovery;
 mod refusals;
 mod replicated;

@@ -310,11 +310,12 @@ async fn retry_remove_and_run_now_declare_their_keys() {
 }
 
 #[tokio::test]
-async fn pause_audited_and_resume_declare_their_keys() {
+async fn pause_audited_quiet_and_resume_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
     assert_eq!(task.ok("pause", "anna why").await, "[paused]");
     assert_eq!(task.ok("audited", "'nowhere 2'").await, "[noted]");
+    assert_eq!(task.ok("quiet", "anna quiet w").await, "[recorded]");
     assert!(task.ok("pause", "anna why").await.starts_with("[already "));
     task.write("delayed delayed=1").await;
     assert_text!(task.ok("settle", "1 w 1000 9 0 0 running 1 requeue 0 - -").await, ends_with(" '' [] [] '' -1]"));

@@ -58,6 +58,7 @@ mod overview;
 mod parked;
 mod partitions;
 mod pause;
+mod quiet;
 mod reconcile;
 mod remove;
 mod resume;

@@ -1,0 +1,67 @@
+//! Asks workers to claim no more jobs.
+
+use std::time::Duration;
+
+use super::Inspector;
+use super::workers::{WorkerQuiet, WorkerReport, WorkerState};
+use crate::backend::quiet;
+use crate::config_error::{ConfigError, ConfigErrors, shown};
+use crate::error::Error;
+use crate::escape::Escaped;
+
+impl Inspector {
+    /// Asks a worker to claim no more jobs until [`resume_worker`](Inspector::resume_worker). It finishes the jobs that run, requeues those
+    /// that it has claimed and not begun, and continues its heartbeats, sweeps and schedules. It learns of this at once, or within 10 s if
+    /// it misses the hint. If it was quiet already, its earlier mark is kept and returned; after a lost reply that may be the mark of this
+    /// call.
+    ///
+    /// The mark belongs to this worker: another process, also one of the same exclusive name, claims jobs.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the worker is unknown, or has stopped.
+    pub async fn quiet_worker(&self, worker: &str) -> Result<Option<WorkerQuiet>, Error> {
+        let known = self.running(worker).await?;
+        let before = self.ask(async |conn| self.store.mark_quiet(conn, worker, &self.by).await).await?;
+        self.tell(&known, before.is_none().then_some(true)).await;
+        Ok(before.map(WorkerQuiet::of))
+    }
+
+    /// Lets a quiet worker claim jobs again. Returns for how long it was quiet, or `None` if it was not.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the worker is unknown, or has stopped.
+    pub async fn resume_worker(&self, worker: &str) -> Result<Option<Duration>, Error> {
+        let known = self.running(worker).await?;
+        let ended = self.ask(async |conn| self.store.end_quiet(conn, worker).await).await?;
+        self.tell(&known, ended.is_some().then_some(false)).await;
+        Ok(ended.map(|(mark, now_ms)| Duration::from_millis(now_ms.saturating_sub(mark.at_ms))))
+    }
+
+    /// The worker, if it has not stopped.
+    async fn running(&self, worker: &str) -> Result<WorkerReport, Error> {
+        let known = self.worker(worker).await?.filter(|known| known.state != WorkerState::Gone);
+        let (rule, fix) = ("must be a worker that has not stopped", "`heartline workers` lists them");
+        known.ok_or_else(|| Error::Config(ConfigErrors::from(ConfigError::new("worker", shown(worker), rule, fix))))
+    }
+
+    /// Makes the worker look at its mark, and records a change among the events of its tasks. The mark counts without both.
+    async fn tell(&self, known: &WorkerReport, is_quiet: Option<bool>) {
+        let worker = known.worker.as_str();
+        for (at, task) in known.tasks.iter().enumerate() {
+            let keys = &*self.store.tables(&task.task).first();
+            let told = self.ask(async |conn| {
+                if at == 0 {
+                    self.store.hint_worker(conn, worker, keys).await?;
+                }
+                match is_quiet {
+                    Some(is_quiet) => quiet::record(conn, keys, &self.by, worker, is_quiet).await,
+                    None => Ok(()),
+                }
+            });
+            if let Err(e) = told.await {
+                tracing::debug!(task = %Escaped(&task.task), worker = %Escaped(worker), error = %e.chain(),
+                    "the mark of a quiet worker could not be recorded among the events");
+            }
+        }
+    }
+}
