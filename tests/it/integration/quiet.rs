@@ -45,7 +45,7 @@ async fn a_quiet_worker_finishes_what_runs_and_hands_back_the_rest() {
     for job in others.iter().chain([&late]) {
         job.result().await.unwrap();
         let by = test.journal.runs_of(job.id()).into_iter().map(|run| run.worker).collect::<Vec<_>>();
-        assert_eq!(by, [other.id.clone()]);
+        assert_eq!(by, std::slice::from_ref(&other.id));
     }
     other.stop().await;
     let next = jobs.dispatch("late".into()).await.unwrap();
