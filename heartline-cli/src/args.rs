@@ -192,6 +192,14 @@ pub(crate) enum Command {
     /// Check the server, tasks and workers, and say what to do; exit status 1 if jobs are at risk
     #[command(after_help = examples!("doctor"))]
     Doctor,
+    /// Serve tools that only read to an assistant, by the Model Context Protocol over standard input and output
+    #[command(after_help = examples!("mcp", "mcp --values"))]
+    #[cfg(feature = "mcp")]
+    Mcp {
+        /// Also show payloads, results and checkpoints of jobs
+        #[arg(long)]
+        values: bool,
+    },
     /// Serve the board, a web page for tasks, jobs, workers and stalls
     #[command(after_help = examples!("board --name production --read-only"))]
     #[cfg(feature = "board")]

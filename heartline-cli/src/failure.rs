@@ -28,6 +28,16 @@ impl Failure {
         Failure::Wrong(what.into())
     }
 
+    /// What went wrong. Empty if it was printed.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Failure::Wrong(what) | Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what) => {
+                what
+            }
+            Failure::Printed | Failure::OutputClosed => "",
+        }
+    }
+
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),

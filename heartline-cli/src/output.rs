@@ -1,5 +1,6 @@
 //! Prints tables and lines for people, and JSON documents for programs.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -12,6 +13,21 @@ use crate::failure::Failure;
 
 /// The longest word that a table never breaks. Most ids of jobs and workers are shorter.
 const WORD: usize = 48;
+
+tokio::task_local! {
+    /// What the commands of this task have printed, instead of printing it.
+    static CAPTURED: RefCell<String>;
+}
+
+/// Runs a command. Returns how it ended, and what it would have printed on standard output.
+#[cfg(feature = "mcp")]
+pub(crate) async fn captured<T>(command: impl Future<Output = T>) -> (T, String) {
+    let run = async {
+        let ended = command.await;
+        (ended, CAPTURED.with(RefCell::take))
+    };
+    CAPTURED.scope(RefCell::default(), run).await
+}
 
 /// The output of a command.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +55,12 @@ impl Output {
 
     /// Prints one document on several lines.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
-        self.verbatim(serde_json::to_string_pretty(value)?)
+        // A program that captures the output needs no lines.
+        if CAPTURED.try_with(|_| ()).is_ok() {
+            self.json_line(value)
+        } else {
+            self.verbatim(serde_json::to_string_pretty(value)?)
+        }
     }
 
     /// The output for people. With `--json`, prints the document instead, and returns `None`.
@@ -59,6 +80,10 @@ impl Output {
 
     /// Prints a line unchanged: suggested commands in it are not completed.
     pub(crate) fn verbatim(self, line: impl AsRef<str>) -> Result<(), Failure> {
+        let capture = |kept: &RefCell<String>| kept.borrow_mut().push_str(line.as_ref());
+        if CAPTURED.try_with(capture).is_ok() {
+            return Ok(());
+        }
         let mut out = io::stdout().lock();
         writeln!(out, "{}", line.as_ref())?;
         Ok(out.flush()?)
@@ -78,10 +103,8 @@ impl Output {
 
     /// Prints the error of a failure, unless the command has reported it.
     pub(crate) fn error(self, failure: &Failure) {
-        if let Failure::Wrong(what) | Failure::Failed(what) | Failure::WrongType(what) | Failure::Unreachable(what) =
-            failure
-        {
-            self.say(format!("error: {}", shown(what)));
+        if !failure.text().is_empty() {
+            self.say(format!("error: {}", shown(failure.text())));
         }
     }
 

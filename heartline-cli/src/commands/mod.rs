@@ -11,6 +11,8 @@ mod flows;
 mod health;
 mod jobs;
 mod lanes;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod metrics;
 mod pages;
 mod recover;
@@ -41,6 +43,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
         Command::Man { directory } => return pages::man(&directory),
+        #[cfg(feature = "mcp")]
+        Command::Mcp { values } => return mcp::serve(&args.global, values).await,
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
         #[cfg(unix)]
@@ -128,6 +132,8 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Events { task, job: None, follow } => events::of_task(session, &task, follow).await,
         Command::Top => top::top(session).await,
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        #[cfg(feature = "mcp")]
+        Command::Mcp { .. } => Ok(()),
         #[cfg(unix)]
         Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker { .. } => Ok(()),
     }

@@ -12,6 +12,8 @@ mod flows;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod lost_workers;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod metrics;
 mod monitoring;
 mod production;
