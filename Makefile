@@ -16,7 +16,8 @@ SOAK ?= 1200
 REDIS_SERVERS ?=
 
 # The packages of the tests. With others, every dependency would be built again for their features.
-TESTED := --package heartline --package heartline-board --package heartline-cli --package heartline-otel --package heartline-service
+PACKAGES := --package heartline --package heartline-board --package heartline-cli --package heartline-otel
+TESTED := $(PACKAGES) --package heartline-service
 
 .DEFAULT_GOAL := help
 
@@ -65,7 +66,7 @@ plots: ## Draw docs/plots from what `make bench` printed (FROM=bench.txt)
 
 .PHONY: package
 package: ## Build the packages as the registry would get them
-	cargo package $(TESTED)
+	cargo package $(PACKAGES)
 	cargo publish --dry-run --no-verify --package heartline
 
 .PHONY: book

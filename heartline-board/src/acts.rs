@@ -15,229 +15,26 @@ use heartline::{
     BulkAction, BulkReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob,
     SilentSelection, codes,
 };
-use serde::Deserialize;
-use serde::de::value::MapDeserializer;
 
-use crate::pages::jobs::Asked;
-use crate::pages::lane::{self, LaneForm};
+use crate::frame::Frame;
+use crate::pages::lane;
 use crate::pages::run;
 use crate::pages::schedule;
 use crate::pages::worker::{self, held_by};
 use crate::runs::Run;
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer};
+use crate::wanted::Wanted;
 
 /// How long the response waits for the end of an action before it shows the progress instead.
 const AT_ONCE: Duration = Duration::from_millis(700);
-
-/// The most bytes of a name, and of any other text.
-const NAME: usize = 512;
-const TEXT: usize = 4096;
-
-/// The form of an action. Without an id it is about all jobs that match the filter.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Wanted {
-    act: String,
-    id: String,
-    worker: String,
-    workflow: String,
-    schedule: String,
-    /// The key of jobs.
-    key: String,
-    reason: String,
-    confirmed: String,
-    /// When the job of the confirmation was dispatched, in ms since 1970.
-    dispatched: String,
-    /// When confirmation was asked, in ms since 1970. Jobs that match only later are left alone.
-    as_of: String,
-    /// The jobs that the person selected in a list.
-    #[serde(skip)]
-    picked: Vec<String>,
-    #[serde(flatten)]
-    lane: LaneForm,
-    #[serde(flatten)]
-    jobs: Asked,
-}
-
-/// The most jobs that a person can select: as many as a page lists.
-const PICKED: usize = 200;
-
-impl Wanted {
-    /// The form with these fields. Each selected job is a field `pick`.
-    fn of(fields: Vec<(String, String)>) -> Result<Wanted, String> {
-        let (picks, fields): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "pick");
-        let fields = MapDeserializer::<_, serde::de::value::Error>::new(fields.into_iter());
-        let mut wanted = Wanted::deserialize(fields).map_err(|e| e.to_string())?;
-        wanted.picked = picks.into_iter().map(|(_, id)| id).collect();
-        Ok(wanted)
-    }
-
-    /// A field that is too long, if any.
-    fn too_long(&self) -> Option<&'static str> {
-        let jobs = &self.jobs;
-        if self.picked.len() > PICKED || self.picked.iter().any(|id| id.len() > NAME) {
-            return Some("the selection");
-        }
-        let names = [
-            ("the task", &jobs.task),
-            ("the id", &self.id),
-            ("the worker", &self.worker),
-            ("the action", &self.act),
-            ("the workflow", &self.workflow),
-            ("the schedule", &self.schedule),
-            ("the key", &self.key),
-        ];
-        let texts = [
-            ("the reason", &self.reason),
-            ("the typed name", &self.confirmed),
-            ("the code", &jobs.code),
-            ("the text", &jobs.text),
-        ];
-        let texts = texts.into_iter().chain([("the state", &jobs.state), ("the age", &jobs.older)]);
-        let texts = texts.chain(self.lane.fields());
-        let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
-        fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
-    }
-
-    /// Whether the action is about a worker.
-    fn is_of_worker(&self) -> bool {
-        matches!(self.act.as_str(), "recover_worker" | "quiet_worker" | "resume_worker")
-    }
-
-    /// Whether the action is about an instance of a workflow.
-    fn is_of_flow(&self) -> bool {
-        self.act.starts_with("flow_")
-    }
-
-    /// Whether the action is about a schedule.
-    fn is_of_schedule(&self) -> bool {
-        self.act.starts_with("schedule_")
-    }
-
-    /// Whether the action is about a key.
-    fn is_of_lane(&self) -> bool {
-        self.act.starts_with("lane_")
-    }
-
-    /// What the action changes, for people.
-    fn target(&self) -> String {
-        let whole = match self.act.as_str() {
-            _ if self.is_of_worker() => &self.worker,
-            _ if self.is_of_flow() => &self.workflow,
-            _ => &self.jobs.task,
-        };
-        if !self.picked.is_empty() {
-            return format!("{} of {whole}", many(self.picked.len() as u64, "job"));
-        }
-        let part = match self.act.as_str() {
-            _ if self.is_of_schedule() => &self.schedule,
-            _ if self.is_of_lane() => &self.key,
-            _ => &self.id,
-        };
-        if part.is_empty() { whole.to_owned() } else { format!("{part} of {whole}") }
-    }
-
-    /// The name of the action in [`BoardOptions::allow`](crate::BoardOptions::allow).
-    fn offer(&self) -> &str {
-        if self.act == "preview" { "audit" } else { &self.act }
-    }
-
-    /// The page to return to.
-    fn back(&self, board: &Board) -> String {
-        let task = encoded(&self.jobs.task);
-        match self.act.as_str() {
-            "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
-            "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
-            _ if self.is_of_flow() => {
-                board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
-            }
-            _ if self.is_of_schedule() => schedule::url(board, &self.jobs.task, &self.schedule),
-            _ if self.is_of_lane() => lane::url(board, &self.jobs.task, &self.key),
-            _ if self.is_of_worker() => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
-            _ if self.id.is_empty() => self.jobs.url(board),
-            _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
-        }
-    }
-
-    /// The fields of the confirmation form.
-    fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, workflow, schedule, reason, jobs, .. } = self.clone();
-        let Asked { task, state, code, text, older, .. } = jobs;
-        let picks = self.picked.iter().map(|id| ("pick", id.clone()));
-        let fields = vec![
-            ("act", act),
-            ("id", id),
-            ("worker", worker),
-            ("workflow", workflow),
-            ("schedule", schedule),
-            ("reason", reason),
-            ("as_of", in_form(as_of)),
-            ("dispatched", dispatched.map(in_form).unwrap_or_default()),
-            ("task", task),
-            ("state", state),
-            ("code", code),
-            ("text", text),
-            ("older", older),
-        ];
-        fields.into_iter().chain(picks).collect()
-    }
-
-    /// One job, those that the person selected, or those that match the filter.
-    fn selection(&self) -> Result<JobSelection, String> {
-        match (&self.id, &self.picked) {
-            (id, _) if !id.is_empty() => Ok(id.as_str().into()),
-            (_, picked) if !picked.is_empty() => Ok(picked.clone().into()),
-            _ => Ok(self.jobs.filter()?.into()),
-        }
-    }
-
-    /// When confirmation was asked.
-    fn asked_at(&self) -> Option<SystemTime> {
-        time_of(&self.as_of)
-    }
-
-    /// Whether it was confirmed for another audit than this one, whose findings the person has not seen.
-    fn is_of_another(&self, audited: SystemTime) -> bool {
-        self.asked_at().is_some() && self.as_of != in_form(audited)
-    }
-
-    /// Limits an act to jobs that matched when confirmation was asked, and one job to the state and dispatch that the person saw.
-    fn bound(&self, mut act: BulkAction) -> BulkAction {
-        if let Some(at) = self.asked_at() {
-            act = act.before(at);
-        }
-        if let Some(state) = self.seen_state() {
-            act = act.in_state(state);
-        }
-        if let Some(at) = time_of(&self.dispatched) {
-            act = act.dispatched_at(at);
-        }
-        act
-    }
-
-    /// The state in which the person saw the job, or the selected jobs.
-    fn seen_state(&self) -> Option<JobState> {
-        let is_of_ids = !self.id.is_empty() || !self.picked.is_empty();
-        self.jobs.state.parse().ok().filter(|_| is_of_ids)
-    }
-}
-
-/// A time in a form field, in ms since 1970.
-pub(crate) fn in_form(at: SystemTime) -> String {
-    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
-}
-
-/// Parses a time of a form field.
-fn time_of(text: &str) -> Option<SystemTime> {
-    let ms = text.parse().ok().filter(|ms| *ms > 0)?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
-}
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
 struct ConfirmPage {
     frame: Frame,
     what: String,
+    /// Whether it cannot be undone.
+    is_danger: bool,
     /// The text of the button that confirms.
     yes: String,
     text: String,
@@ -334,6 +131,7 @@ async fn confirmation(
     let wrong = if wanted.confirmed.is_empty() { "" } else { "The name is wrong. Nothing was done." };
     Ok(Some(answer(&ConfirmPage {
         frame: board.frame(head),
+        is_danger: !matches!(&*wanted.act, "retry" | "run_now" | "flow_retry" | "schedule_run"),
         what: format!("{verb}?"),
         yes: format!("Yes, {}", verb.to_lowercase()),
         text,

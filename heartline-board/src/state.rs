@@ -8,24 +8,23 @@ use std::time::{Duration, SystemTime};
 use askama::Template;
 use axum::http::StatusCode;
 use axum::http::request::{Parts, Request};
-use axum::http::uri::PathAndQuery;
 use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
-use heartline::inspect::text::{chain, placed, quoted, shown};
+use heartline::inspect::text::{chain, quoted, shown};
 use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, TaskCounts, TaskSeries};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::frame::Frame;
 use crate::history::History;
 use crate::live::Live;
-use crate::options::{BoardOptions, Colour};
+use crate::options::BoardOptions;
 use crate::plot::{self, Sparkline};
 use crate::runs::Runs;
 use crate::scans::Scans;
 use crate::schedules::Schedules;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
-use crate::zone::Zone;
 
 /// How long a report of all tasks and workers is used, so that open browsers share it.
 const FRESH: Duration = Duration::from_secs(1);
@@ -127,59 +126,6 @@ pub(crate) struct Seen {
 /// A page, or the page that says why there is none.
 pub(crate) type PageResult = Result<Response, Response>;
 
-/// What every page shows around its content.
-#[derive(Clone)]
-pub(crate) struct Frame {
-    pub(crate) name: String,
-    pub(crate) colour: &'static str,
-    pub(crate) base: String,
-    /// The server and the prefix.
-    pub(crate) place: String,
-    /// The options for server and prefix, added to the commands that messages suggest.
-    options: String,
-    pub(crate) is_production: bool,
-    pub(crate) is_read_only: bool,
-    pub(crate) has_sessions: bool,
-    /// The page of the navigation that this page belongs to, and whether it is that page itself.
-    section: (&'static str, bool),
-    /// The address of the page.
-    pub(crate) url: String,
-    /// The time zone of the person.
-    pub(crate) zone: Zone,
-    may: Vec<&'static str>,
-}
-
-impl Frame {
-    /// The address of the overview. It has no trailing slash, since axum serves a nested router without one.
-    pub(crate) fn home(&self) -> &str {
-        if self.base.is_empty() { "/" } else { &self.base }
-    }
-
-    /// The value of `aria-current` for a page of the navigation; empty if this page does not belong to it.
-    pub(crate) fn current(&self, page: &str) -> &'static str {
-        match self.section {
-            (section, _) if section != page => "",
-            (_, true) => "page",
-            (_, false) => "true",
-        }
-    }
-
-    /// The line, with complete options in the commands that it suggests.
-    pub(crate) fn placed(&self, line: &str) -> String {
-        placed(line, &self.options)
-    }
-
-    /// Whether the person may use this action.
-    pub(crate) fn may(&self, act: &str) -> bool {
-        self.may.contains(&act)
-    }
-
-    /// Those actions that the person may use.
-    pub(crate) fn offered<T>(&self, acts: Vec<(&'static str, T, bool)>) -> Vec<(&'static str, T, bool)> {
-        acts.into_iter().filter(|(act, ..)| self.may(act)).collect()
-    }
-}
-
 impl Board {
     pub(crate) fn new(inspector: Inspector, options: BoardOptions) -> Board {
         Board {
@@ -217,24 +163,6 @@ impl Board {
     /// The options for server and prefix. The address has no password.
     pub(crate) fn command_options(&self) -> String {
         format!("--redis {} --prefix {}", quoted(self.inspector.server_url()), quoted(self.inspector.prefix()))
-    }
-
-    pub(crate) fn frame(&self, head: &Parts) -> Frame {
-        let BoardOptions { name, colour, base, is_production, is_read_only, token, .. } = &self.options;
-        Frame {
-            name: name.clone(),
-            colour: colour.map_or("", Colour::as_str),
-            base: base.clone(),
-            place: format!("{} under the prefix {}", self.inspector.server_url(), self.inspector.prefix()),
-            options: self.command_options(),
-            is_production: *is_production,
-            is_read_only: *is_read_only,
-            has_sessions: token.is_some(),
-            zone: Zone::of(&head.headers),
-            section: section(head.uri.path()),
-            url: self.url(head.uri.path_and_query().map_or("", PathAndQuery::as_str)),
-            may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),
-        }
     }
 
     /// The last 24 hours of a task; `None` if they are not known or cannot be read.
@@ -288,7 +216,8 @@ impl Board {
 
     /// As [`problem`](Self::problem). If a server is unreachable, the page reloads itself.
     fn problem_that(&self, is_unreachable: bool, status: StatusCode, title: &str, text: &str) -> Response {
-        let frame = Frame { section: ("", false), ..self.frame(&Request::new(()).into_parts().0) };
+        let mut frame = self.frame(&Request::new(()).into_parts().0);
+        frame.section = ("", false);
         let page = ProblemPage { frame, title, text, is_unreachable };
         (status, answer(&page)).into_response()
     }
@@ -354,24 +283,6 @@ impl Board {
         }
         let text = format!("There is no task {task}.");
         Err(self.problem(StatusCode::NOT_FOUND, "There is no such task", &text))
-    }
-}
-
-/// The page of the navigation to which a path belongs, and whether it is that page itself.
-fn section(path: &str) -> (&'static str, bool) {
-    match path {
-        "/" | "" => ("overview", true),
-        "/task" | "/jobs" | "/job" | "/lanes" | "/lane" => ("overview", false),
-        "/workers" => ("workers", true),
-        "/worker" => ("workers", false),
-        "/flows" => ("flows", true),
-        "/flow" | "/instance" => ("flows", false),
-        "/schedules" => ("schedules", true),
-        "/schedule" => ("schedules", false),
-        "/stalls" => ("stalls", true),
-        "/audit" => ("audit", true),
-        "/server" => ("server", true),
-        _ => ("", false),
     }
 }
 

@@ -82,7 +82,7 @@ pub struct FindReport {
     pub matches: Vec<Match>,
     /// Whether something has exactly this name or id.
     pub is_exact: bool,
-    /// The tasks and workflows that could not be searched, and why. An entry without a name stands for those over 1,000.
+    /// The tasks and workflows that could not be searched, and why. If there are more than 1,000 tasks, the last entry says how many were left out.
     pub unread: Vec<String>,
 }
 

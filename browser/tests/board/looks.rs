@@ -146,7 +146,7 @@ pub async fn the_table_of_tasks_is_visible_under_ten_troubles(world: Rc<World>) 
     let bottom = "return document.querySelector('[aria-label=Tasks]').getBoundingClientRect().bottom";
     let bottom = browser.eval(bottom).await.as_f64().unwrap();
     assert!(bottom <= 800.0, "the table of 10 tasks ends at {bottom}");
-    // A task in trouble has a word, and a count of 0 is no link.
+    // A task in trouble has a word, and a count of 0 has no link.
     assert_eq!(browser.eval_text("return document.querySelector('tbody .badge').innerText").await, "no worker");
     assert_eq!(browser.count("[aria-label=Tasks] a[href*='state=failed']").await, 0);
     // The fold has the advice; a page that is held by it does not update.

@@ -10,7 +10,8 @@ use axum::http::request::Parts;
 use heartline::{AuditReport, ColumnReport, Inconsistency, TaskReport};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer};
 use heartline::inspect::text::{chain, exact};
 
 /// The most findings on a page.

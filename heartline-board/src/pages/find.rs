@@ -10,7 +10,8 @@ use heartline::Match;
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer, encoded};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -11,8 +11,9 @@ use heartline::{Diagnosis, InstanceReport, NodeState, WorkflowReport, WorkflowSt
 use serde::Deserialize;
 
 use crate::badge::{self, Badge, grouped};
+use crate::frame::Frame;
 use crate::picture::{Picture, picture};
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer, encoded};
 use crate::trouble::{Advice, Trouble};
 use heartline::inspect::describe::{advice, paused};
 use heartline::inspect::text::exact;

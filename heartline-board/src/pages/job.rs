@@ -16,9 +16,10 @@ use serde::Deserialize;
 use super::jobs::acts_on;
 use crate::badge::{self, Badge};
 use crate::event_words::EventWords;
+use crate::frame::Frame;
 use crate::history::{History, place_of};
 use crate::job_runs::JobRuns;
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer, encoded};
 use crate::tree::tree;
 use crate::trouble::Trouble;
 

@@ -10,8 +10,9 @@ use heartline::{Error, JobCount, JobFilter, JobState, TaskReport};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge, grouped};
+use crate::frame::Frame;
 use crate::pages::task::failed_codes;
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer, encoded};
 use heartline::inspect::describe::{CodeCount, STATES, is_overdue};
 use heartline::inspect::text::many;
 

@@ -10,7 +10,8 @@ use heartline::inspect::text::span;
 use heartline::{Error, Inspector, Lane, Limit, Rate};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer, encoded};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {

@@ -11,7 +11,8 @@ use heartline::inspect::text::many;
 use heartline::{Lane, LaneState};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer};
 
 /// The most keys in a table.
 const LISTED: usize = 200;

@@ -10,8 +10,9 @@ use futures_util::future::join_all;
 use heartline::{Diagnosis, DiagnosisKind, FleetReport, Severity, TaskRates, TaskReport, WorkerState};
 
 use crate::badge::{Badge, Meter, grouped};
+use crate::frame::Frame;
 use crate::plot::Sparkline;
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::state::{Board, PageResult, answer};
 use crate::trouble::{Trouble, word};
 use heartline::inspect::text::{rate_of, span};
 

@@ -9,8 +9,9 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
+use crate::frame::Frame;
 use crate::runs::{Run, Status};
-use crate::state::{Board, Frame, answer};
+use crate::state::{Board, answer};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {

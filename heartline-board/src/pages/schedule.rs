@@ -10,8 +10,9 @@ use axum::http::request::Parts;
 use heartline::{Error, Inspector, ScheduleInfo, ScheduleSource};
 use serde::Deserialize;
 
+use crate::frame::Frame;
 use crate::schedules::overdue;
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer, encoded};
 use crate::ticks::{Strip, word};
 use heartline::inspect::text::{bytes, exact, span};
 

@@ -10,9 +10,10 @@ use heartline::{ScheduleCounts, ScheduleInfo};
 use serde::Deserialize;
 
 use crate::badge::grouped;
+use crate::frame::Frame;
 use crate::pages::stalls::unread;
 use crate::schedules::{Schedules, overdue};
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::state::{Board, PageResult, answer};
 use crate::ticks::Strip;
 use heartline::inspect::text::{relative, span};
 

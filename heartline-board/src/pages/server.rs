@@ -8,8 +8,9 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use heartline::ServerReport;
 
+use crate::frame::Frame;
 use crate::sizes::Sizes;
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::state::{Board, PageResult, answer};
 use crate::trouble::Trouble;
 use heartline::inspect::text::{bytes, exact, span};
 

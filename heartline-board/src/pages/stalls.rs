@@ -10,7 +10,8 @@ use axum::response::Response;
 use heartline::{FleetReport, PoisonSuspect, RejectedReport, StalledEvent};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, PageResult, answer, encoded};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer, encoded};
 
 /// The most stalls on the page of all tasks.
 const SHOWN: usize = 100;

@@ -10,10 +10,11 @@ use heartline::{Error, JobFilter, JobState, SeriesSpan, TaskReport};
 use serde::Deserialize;
 
 use crate::badge::{Badge, Meter, grouped};
+use crate::frame::Frame;
 use crate::pages::jobs::{Tab, tabs};
 use crate::pages::overview::badge_of;
 use crate::plot::{self, Plot};
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::state::{Board, PageResult, answer};
 use crate::trouble::{Advice, Trouble};
 use heartline::inspect::describe::{CodeCount, codes, heard, lane_counts, live_workers, task_limit};
 use heartline::inspect::text::{exact, span};

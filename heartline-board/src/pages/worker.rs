@@ -11,7 +11,8 @@ use heartline::{Error, Inspector, WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
-use crate::state::{Board, Frame, PageResult, answer};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, answer};
 use heartline::inspect::describe::{Beat, beats, watches};
 
 #[derive(Default, Deserialize)]

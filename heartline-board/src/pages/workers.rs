@@ -10,7 +10,8 @@ use heartline::{WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
-use crate::state::{Board, Frame, PageResult, Seen, answer};
+use crate::frame::Frame;
+use crate::state::{Board, PageResult, Seen, answer};
 use heartline::inspect::describe::{Beat, beats};
 use heartline::inspect::text::placed;
 

@@ -9,14 +9,15 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use crate::state::{Board, Frame, answer};
+use crate::frame::Frame;
+use crate::state::{Board, answer};
 use crate::zone::{COOKIE, Zone};
 
 #[derive(Template)]
 #[template(path = "zone.html")]
 struct ZonePage {
     frame: Frame,
-    /// The name that is no time zone.
+    /// The name of an unknown time zone.
     wrong: String,
 }
 

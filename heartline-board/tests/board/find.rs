@@ -18,11 +18,11 @@ async fn an_id_leads_straight_to_its_page() {
         page.contains("2 with this name or id.") && page.contains("href=\"/job?task=export&#38;id=export\""),
         "{page}"
     );
-    // A part of a name is no match, so the page only suggests it.
+    // A part of a name only gets suggestions.
     let page = site.page("/find?q=EXP").await;
     assert!(page.contains("These names contain it.") && page.contains("href=\"/task?task=export\""), "{page}");
     assert!(site.page("/find?q=%3Cb%3E").await.contains("<h1>&#60;b&#62;</h1>"));
-    assert!(site.page("/find?q=nobody").await.contains("Nothing was found."));
+    assert!(site.page("/find?q=unknown-7").await.contains("Nothing was found."));
     assert_eq!(site.get("/find?q=").await.status, 400);
 }
 

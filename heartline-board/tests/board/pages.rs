@@ -46,6 +46,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
         "3 dispatched, 2 ended, 1 of them failed",
         "no job is held",
         "href=\"/stalls?task=export\"",
+        "name=\"code\" value=\"disk\"",
         "<dt>attempts</dt><dd>1</dd>",
     ] {
         assert!(task.contains(part), "{part}: {task}");

@@ -31,7 +31,7 @@ fn the_demo_serves_the_board_until_it_is_stopped() {
     write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    assert!(page.starts_with("HTTP/1.1 200") && page.contains("Tasks"), "{page}");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("Overview"), "{page}");
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     told.for_each(drop);

@@ -153,7 +153,7 @@ async fn a_worker_that_froze_is_seen_again_and_reports_too_late() {
     assert!(late.contains("id=late\">late</a>") && late.contains(&format!("completed by {holder}, ")), "{late}");
     assert!(late.contains("s late</td>"), "{late}");
     let job = page(&board, "/job?task=script&id=late");
-    assert!(job.contains(&again) && job.contains("Outcome rejected "), "{job}");
+    assert!(job.contains(&again) && job.contains(">task:outcome_rejected</span>"), "{job}");
     drop((frozen, heir));
     std::fs::remove_file(begun).and_then(|()| std::fs::remove_file(gate)).unwrap();
 }
@@ -270,7 +270,8 @@ async fn a_job_that_killed_two_workers_is_named_but_not_its_neighbour() {
         );
     }
     let task = page(&board, "/task?task=script");
-    let accused = "1 job held when two or more workers died: <a href=\"/job?task=script&#38;id=poison\">poison</a>";
+    // The name of the job is a link.
+    let accused = "1 job held when two or more workers died: <a href=\"/job?task=script&#38;id=poison\">poison</a>.";
     assert!(task.contains(accused), "{task}");
     assert!(page(&board, "/").contains(accused));
     drop(third);
@@ -348,7 +349,10 @@ async fn a_job_of_a_paused_task_shows_the_person_and_the_reason() {
     let board = board(&bench);
     let body = page(&board, "/job?task=script&id=waits");
     assert!(body.contains("Paused by eve ") && body.contains(" ago (the disk is full)"), "{body}");
-    assert!(body.contains(" task resume script</code> lets its jobs start"), "{body}");
+    assert!(
+        body.contains("<code>heartline task resume script</code> lets its jobs start") && !body.contains(">Worker</a>"),
+        "{body}"
+    );
     let body = page(&board, "/task?task=script");
     assert!(body.contains("Paused by eve since ") && body.contains(": the disk is full</p>"), "{body}");
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);
@@ -452,8 +456,8 @@ async fn options_make_a_board_read_only_and_hide_payloads() {
         None,
     );
     let task = page(&guarded, "/task?task=export");
-    assert!(task.contains("<title>export · shop-eu</title>") && task.contains("<span>shop-eu</span>"), "{task}");
-    assert!(task.contains(" class=\"green\">"), "{task}");
+    assert!(task.contains("<title>export · shop-eu</title>") && task.contains(">shop-eu</span>"), "{task}");
+    assert!(task.contains(" class=\"band-green\">"), "{task}");
     assert!(task.contains("read only") && !task.contains("value=\"pause\""), "{task}");
     let job = page(&guarded, "/job?task=export&id=a&values=yes");
     assert!(!job.contains("concern") && !job.contains("Show payload") && !job.contains("method=\"post\""), "{job}");

@@ -16,6 +16,6 @@ async fn an_id_is_found_with_the_command_that_shows_it() {
     assert_eq!((&json["matches"][0]["task"], &json["is_exact"]), (&"export".into(), &true.into()));
     let part = bench.run(&["find", "xpo"]).await;
     assert!(part.out.contains("task show export`") && part.err.contains("these names contain it"), "{part:?}");
-    let none = bench.run(&["find", "nobody"]).await;
-    assert_eq!((none.status, &*none.err), (1, "error: nothing has the name or the id nobody\n"));
+    let none = bench.run(&["find", "unknown-7"]).await;
+    assert_eq!((none.status, &*none.err), (1, "error: nothing has the name or the id unknown-7\n"));
 }

@@ -43,7 +43,7 @@ async fn a_name_or_an_id_is_found_over_all_tasks_and_workflows() {
 
     let part = of("EXP").await;
     assert!(!part.is_exact && part.matches == [Match::Task { task: "export".to_owned() }], "{part:?}");
-    assert!(of("nobody has this").await.matches.is_empty());
+    assert!(of("not a name of anything").await.matches.is_empty());
     for text in ["", "  ", &"x".repeat(513)] {
         assert!(matches!(inspector.find(text).await, Err(Error::Config(_))), "{text}");
     }
