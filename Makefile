@@ -15,8 +15,9 @@ SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
-# The packages of the tests. With others, every dependency would be built again for their features.
+# The packages that are published.
 PACKAGES := --package heartline --package heartline-board --package heartline-cli --package heartline-otel
+# Those of the tests. With others, every dependency would be built again for their features.
 TESTED := $(PACKAGES) --package heartline-service
 
 .DEFAULT_GOAL := help

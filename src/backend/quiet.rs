@@ -7,7 +7,6 @@ use super::engine::Store;
 use super::keys::{self, TaskKeys};
 use super::reply::{PlainCall, Text};
 use super::scripts;
-use super::streams::server_time_ms;
 use crate::error::Result;
 use crate::limits::stored_number;
 
@@ -32,29 +31,28 @@ impl QuietMark {
 }
 
 impl Store {
-    /// Marks the worker as quiet. Returns the mark that it had before; an earlier one is kept.
+    /// Marks the worker as quiet, unless it has a mark. Returns the other mark that it has. It is safe to repeat.
     pub(crate) async fn mark_quiet(
         &self,
         conn: &mut impl Connection,
         worker: &str,
-        by: &str,
+        mark: &QuietMark,
     ) -> Result<Option<QuietMark>> {
         let before = self.quiet_mark(conn, worker).await?;
         if before.is_none() {
-            let mark = format!("{} {by}", server_time_ms(conn).await?);
-            Cmd::hset(keys::worker(&self.prefix, worker), QUIET, mark).call::<()>(conn, "presence").await?;
+            let value = format!("{} {}", mark.at_ms, mark.by);
+            Cmd::hset(keys::worker(&self.prefix, worker), QUIET, value).call::<()>(conn, "presence").await?;
         }
-        Ok(before)
+        // After a lost reply this is the mark of this call.
+        Ok(before.filter(|before| before != mark))
     }
 
-    /// Removes the mark. Returns it, and the time of the server, ms.
-    pub(crate) async fn end_quiet(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<(QuietMark, u64)>> {
-        let Some(mark) = self.quiet_mark(conn, worker).await? else { return Ok(None) };
-        redis::cmd("HDEL").arg(keys::worker(&self.prefix, worker)).arg(QUIET).call::<()>(conn, "presence").await?;
-        Ok(Some((mark, server_time_ms(conn).await?)))
+    /// Removes the mark. It is safe to repeat.
+    pub(crate) async fn end_quiet(&self, conn: &mut impl Connection, worker: &str) -> Result<()> {
+        redis::cmd("HDEL").arg(keys::worker(&self.prefix, worker)).arg(QUIET).call(conn, "presence").await
     }
 
-    async fn quiet_mark(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<QuietMark>> {
+    pub(crate) async fn quiet_mark(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<QuietMark>> {
         let key = keys::worker(&self.prefix, worker);
         let found: Option<Text> = redis::cmd("HGET").arg(key).arg(QUIET).call(conn, "presence").await?;
         Ok(found.map(|Text(mark)| QuietMark::from_wire(&mark)))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Inspector;
 use super::workers::{WorkerQuiet, WorkerReport, WorkerState};
-use crate::backend::quiet;
+use crate::backend::quiet::{self, QuietMark};
 use crate::config_error::{ConfigError, ConfigErrors, shown};
 use crate::error::Error;
 use crate::escape::Escaped;
@@ -12,8 +12,7 @@ use crate::escape::Escaped;
 impl Inspector {
     /// Asks a worker to claim no more jobs until [`resume_worker`](Inspector::resume_worker). It finishes the jobs that run, requeues those
     /// that it has claimed and not begun, and continues its heartbeats, sweeps and schedules. It learns of this at once, or within 10 s if
-    /// it misses the hint. If it was quiet already, its earlier mark is kept and returned; after a lost reply that may be the mark of this
-    /// call.
+    /// it misses the hint. If it was quiet already, its earlier mark is kept and returned.
     ///
     /// The mark belongs to this worker: another process, also one of the same exclusive name, claims jobs.
     ///
@@ -21,7 +20,8 @@ impl Inspector {
     /// [`Error::Config`] if the worker is unknown, or has stopped.
     pub async fn quiet_worker(&self, worker: &str) -> Result<Option<WorkerQuiet>, Error> {
         let known = self.running(worker).await?;
-        let before = self.ask(async |conn| self.store.mark_quiet(conn, worker, &self.by).await).await?;
+        let mark = QuietMark { at_ms: self.now_ms().await?, by: self.by.to_string() };
+        let before = self.ask(async |conn| self.store.mark_quiet(conn, worker, &mark).await).await?;
         self.tell(&known, before.is_none().then_some(true)).await;
         Ok(before.map(WorkerQuiet::of))
     }
@@ -32,9 +32,13 @@ impl Inspector {
     /// [`Error::Config`] if the worker is unknown, or has stopped.
     pub async fn resume_worker(&self, worker: &str) -> Result<Option<Duration>, Error> {
         let known = self.running(worker).await?;
-        let ended = self.ask(async |conn| self.store.end_quiet(conn, worker).await).await?;
-        self.tell(&known, ended.is_some().then_some(false)).await;
-        Ok(ended.map(|(mark, now_ms)| Duration::from_millis(now_ms.saturating_sub(mark.at_ms))))
+        // Read first, so that a lost reply to the removal does not hide that there was a mark.
+        let Some(mark) = self.ask(async |conn| self.store.quiet_mark(conn, worker).await).await? else {
+            return Ok(None);
+        };
+        self.ask(async |conn| self.store.end_quiet(conn, worker).await).await?;
+        self.tell(&known, Some(false)).await;
+        Ok(Some(Duration::from_millis(self.now_ms().await?.saturating_sub(mark.at_ms))))
     }
 
     /// The worker, if it has not stopped.

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 
 use super::shape::Shape;
 
+/// The number of a node, and its input as it is stored.
+pub(crate) type StoredInput = (u32, Vec<u8>);
+
 /// The JSON.
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -19,8 +22,8 @@ struct Head {
     encoded: Vec<(u32, usize)>,
 }
 
-/// Writes a graph. The inputs are as they are stored, by node number.
-pub(crate) fn write(shape: Shape, inputs: Vec<(u32, Vec<u8>)>) -> serde_json::Result<Vec<u8>> {
+/// Writes a graph with its inputs.
+pub(crate) fn write(shape: Shape, inputs: Vec<StoredInput>) -> serde_json::Result<Vec<u8>> {
     let (mut head, mut rest) = (Head { shape, inputs: Vec::new(), encoded: Vec::new() }, Vec::new());
     for (node, input) in inputs {
         match serde_json::from_slice(&input) {
@@ -36,15 +39,13 @@ pub(crate) fn write(shape: Shape, inputs: Vec<(u32, Vec<u8>)>) -> serde_json::Re
     Ok(bytes)
 }
 
-/// The stored inputs of a graph's nodes, by node.
-pub(crate) type GraphInputs = Vec<(u32, Vec<u8>)>;
-
 /// Reads what [`write`] has written. `None` if it is damaged.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Shape, GraphInputs)> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(Shape, Vec<StoredInput>)> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Head>();
     let Head { shape, inputs, encoded } = values.next()?.ok()?;
     let mut rest = bytes.get(values.byte_offset()..)?;
-    let mut all: GraphInputs = inputs.into_iter().map(|(node, json)| (node, json.get().as_bytes().to_vec())).collect();
+    let mut all: Vec<StoredInput> =
+        inputs.into_iter().map(|(node, json)| (node, json.get().as_bytes().to_vec())).collect();
     for (node, size) in encoded {
         let (input, after) = rest.split_at_checked(size)?;
         all.push((node, input.to_vec()));

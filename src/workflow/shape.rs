@@ -11,7 +11,7 @@ use crate::codec::Codecs;
 use crate::config_error::{self, ConfigError, Faults};
 use crate::error::Error;
 use crate::error::value::encoded_value;
-use crate::job::child_graph;
+use crate::job::child_graph::{self, StoredInput};
 use crate::job::shape::{Shape, ShapeNode};
 use crate::limits::{DEPENDENTS, DEPTH, MOST_EDGES, MOST_INPUTS, MOST_NODES, NODE_LIMIT};
 use crate::options::validate;
@@ -19,8 +19,8 @@ use crate::options::validate;
 /// A graph without faults.
 pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
-    /// The inputs as they are stored, by the number of their node. Nodes without an input of their own are missing.
-    pub(super) inputs: Vec<(u32, Vec<u8>)>,
+    /// The inputs of the nodes that have one of their own.
+    pub(super) inputs: Vec<StoredInput>,
 }
 
 impl GraphPlan {

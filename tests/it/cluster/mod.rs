@@ -7,6 +7,7 @@ mod columns;
 mod connections;
 mod cuts;
 mod failovers;
+mod quiet;
 mod rights;
 mod risk;
 #[cfg(feature = "schedules")]

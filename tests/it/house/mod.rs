@@ -612,6 +612,21 @@ fn every_link_of_a_page_leads_to_a_file() {
 }
 
 #[test]
+fn every_picture_of_the_readme_is_in_the_repository() {
+    // Addresses, since the registry shows the page without the files.
+    let readme = read("README.md");
+    let pictures = readme.split("https://raw.githubusercontent.com/heartline-rs/heartline/main/").skip(1);
+    let pictures: Vec<&str> = pictures.filter_map(|rest| rest.split(['"', ')']).next()).collect();
+    assert_eq!(
+        pictures.len(),
+        readme.matches("<source ").count() + readme.matches("<img ").count() + readme.matches("![").count()
+    );
+    for picture in pictures {
+        assert!(root().join(picture).exists(), "{picture}");
+    }
+}
+
+#[test]
 fn every_page_of_the_guide_is_in_rustdoc_and_in_the_book() {
     let (module, book) = (read("src/guide.rs"), read("docs/guide/SUMMARY.md"));
     for page in files("docs/guide", "md").iter().filter(|page| !page.ends_with("SUMMARY.md")) {

@@ -9,7 +9,7 @@ use crate::integration::fixtures::producing;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, counts, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Proxy, eventually};
 
 /// A producer, and an Inspector that acts as ada.
 async fn scene() -> (TestTask, App, TaskRef<String, u64>, Inspector) {
@@ -45,7 +45,7 @@ async fn a_quiet_worker_finishes_what_runs_and_hands_back_the_rest() {
     for job in others.iter().chain([&late]) {
         job.result().await.unwrap();
         let by = test.journal.runs_of(job.id()).into_iter().map(|run| run.worker).collect::<Vec<_>>();
-        assert_eq!(by, std::slice::from_ref(&other.id));
+        assert_eq!(by, [other.id.as_str()]);
     }
     other.stop().await;
     let next = jobs.dispatch("late".into()).await.unwrap();
@@ -113,6 +113,26 @@ async fn only_a_worker_that_has_not_stopped_can_be_quiet() {
     // The mark was of that process.
     let worker = test.start_worker(fast()).await;
     assert_eq!(state_of(&ada, &worker.id).await, WorkerState::Live);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_hides_neither_the_mark_nor_its_end() {
+    let test = TestTask::plain();
+    let worker = test.start_worker(fast()).await;
+    let proxy = Proxy::start(test.redis().address()).await;
+    let ada = test.app_at(&proxy.url()).await.inspector().by("ada");
+    // The first call also checks the server.
+    assert_eq!(state_of(&ada, &worker.id).await, WorkerState::Live);
+    let start = ada.events(TASK, None).await.unwrap().next;
+    let cut = proxy.cut_next_reply_to("HSET");
+    assert_eq!(ada.quiet_worker(&worker.id).await.unwrap(), None);
+    cut.happened().await;
+    let cut = proxy.cut_next_reply_to("HDEL");
+    assert!(ada.resume_worker(&worker.id).await.unwrap().is_some());
+    cut.happened().await;
+    assert_eq!(state_of(&ada, &worker.id).await, WorkerState::Live);
+    assert_eq!(ada.events(TASK, Some(&start)).await.unwrap().events.len(), 2);
     worker.stop().await;
 }
 
