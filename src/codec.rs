@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -49,8 +50,8 @@ type Fault = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 ///
 /// A value may be decoded long after it was encoded, by another process. So put what decoding needs, such as the id of a key, into the
-/// encoded bytes. Both methods run in the process's own tasks and must not block. [The guide](crate::guide::production) lists the values
-/// that are encoded.
+/// encoded bytes. Both methods run in the process's own tasks and must not block. A panic counts as an error.
+/// [The guide](crate::guide::production) lists the values that are encoded.
 pub trait PayloadCodec: Send + Sync + 'static {
     /// Its name, which is stored with each value: 1 to 32 characters of `a-z`, `0-9`, `.`, `_` and `-`. A value is decoded by the codec of
     /// the same name, so a codec keeps its name for as long as its values exist.
@@ -153,7 +154,8 @@ impl Codecs {
     pub(crate) fn encode(&self, json: Vec<u8>) -> Result<Vec<u8>, CodecError> {
         let Some(codec) = &self.encoder else { return Ok(json) };
         let name = codec.name();
-        let encoded = codec.encode(&json).map_err(|source| CodecError::Failed { name: name.to_owned(), source })?;
+        let encoded = guarded(|| codec.encode(&json));
+        let encoded = encoded.map_err(|source| CodecError::Failed { name: name.to_owned(), source })?;
         let mut stored = Vec::with_capacity(2 + name.len() + encoded.len());
         stored.push(MARK);
         stored.extend_from_slice(name.as_bytes());
@@ -170,7 +172,8 @@ impl Codecs {
         let Some((name, encoded)) = parts(stored) else { return Ok(Cow::Borrowed(stored)) };
         let codec = self.all.iter().find(|codec| codec.name() == name);
         let unknown = || CodecError::Unknown { name: name.to_owned(), bytes: stored.len() };
-        let json = codec.ok_or_else(unknown)?.decode(encoded);
+        let codec = codec.ok_or_else(unknown)?;
+        let json = guarded(|| codec.decode(encoded));
         json.map(Cow::Owned).map_err(|source| CodecError::Failed { name: name.to_owned(), source })
     }
 
@@ -198,6 +201,11 @@ impl fmt::Debug for Codecs {
     }
 }
 
+/// Calls a codec. A panic is an error, since a part of the library that reads values for many callers must survive it.
+fn guarded(call: impl FnOnce() -> Result<Vec<u8>, Fault>) -> Result<Vec<u8>, Fault> {
+    panic::catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err("it panicked".into()))
+}
+
 /// The name of the codec and the encoded bytes, if the value is encoded.
 fn parts(stored: &[u8]) -> Option<(&str, &[u8])> {
     let rest = stored.strip_prefix(&[MARK])?;
@@ -209,7 +217,7 @@ fn parts(stored: &[u8]) -> Option<(&str, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Adds one to each byte. Fails on an empty value.
+    /// Adds one to each byte. Fails on an empty value, and panics on the byte 0.
     struct Shift(&'static str);
 
     impl PayloadCodec for Shift {
@@ -258,6 +266,12 @@ mod tests {
         assert_eq!(Codecs::default().shown(b"\x02a 28"), "encoded by `a`, 5 bytes");
         assert_eq!(codecs("a", &[]).shown(b"\x02a "), "3 bytes; the codec `a` failed: no bytes");
         assert_eq!(Codecs::default().shown(b"not json"), "not json");
+    }
+
+    #[test]
+    fn a_panic_of_a_codec_is_an_error() {
+        let e = codecs("a", &[]).decode(b"\x02a \x00").unwrap_err();
+        assert_eq!(e.with_causes(), "the codec `a` failed: it panicked");
     }
 
     #[test]

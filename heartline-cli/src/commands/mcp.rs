@@ -227,7 +227,7 @@ fn failed(what: String) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(what)])
 }
 
-/// A command with values that are no options.
+/// A command with values that are not options.
 fn of(command: &[&str], values: impl IntoIterator<Item = String>) -> Vec<String> {
     let words = command.iter().map(|word| (*word).to_owned());
     words.chain(["--".to_owned()]).chain(values).collect()

@@ -104,7 +104,7 @@ async fn tools_say_who_made_a_worker_quiet_and_since_when() {
 #[tokio::test]
 async fn only_a_worker_that_has_not_stopped_can_be_quiet() {
     let (test, _app, _jobs, ada) = scene().await;
-    assert!(matches!(ada.quiet_worker("nobody-1-00000000").await, Err(Error::Config(_))));
+    assert!(matches!(ada.quiet_worker("nowhere-1-00000000").await, Err(Error::Config(_))));
     let worker = test.start_worker(fast()).await;
     let id = worker.id.clone();
     ada.quiet_worker(&id).await.unwrap();
