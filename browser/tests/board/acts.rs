@@ -215,7 +215,10 @@ pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) 
     browser.until_heading(&id).await;
     assert_eq!(browser.count("main form button").await, 0, "a live worker is left alone");
     process.kill();
-    // The page updates itself when the worker becomes silent.
+    // The list and the page update themselves when the worker becomes silent.
+    browser.open(&site.at("/workers")).await;
+    until("the list offers a recovery", async || browser.count("[aria-label=Workers] button").await == 1).await;
+    browser.click_text("main a.row", &id).await;
     browser.click_text("main form button", "Recover its jobs …").await;
     browser.until_heading("Recover its jobs?").await;
     browser.until_text("It holds 1 of export, which wait for a person. They run again").await;

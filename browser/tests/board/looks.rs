@@ -84,6 +84,9 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
         format!("/job?task=export&id={}", encoded(&"n".repeat(128))),
         format!("/jobs?task=export&state={}", "s".repeat(128)),
         "/nowhere".to_owned(),
+        "/zone".to_owned(),
+        "/find?q=xpo".to_owned(),
+        format!("/find?q={}", "q".repeat(128)),
     ];
     let fits = async |what: &str| {
         let measured = browser.eval(WIDE).await;
@@ -206,6 +209,8 @@ pub async fn text_is_readable_in_light_and_dark(world: Rc<World>) {
             "/jobs?task=export&state=running",
             "/job?task=export&id=ok&values=yes",
             "/nowhere",
+            "/zone",
+            "/find?q=xpo",
         ] {
             browser.open(&site.at(path)).await;
             let measured = browser.eval(CONTRAST).await;

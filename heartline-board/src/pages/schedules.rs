@@ -56,8 +56,8 @@ struct Row {
     /// How long its next tick is overdue, or how late the last one fired.
     late: String,
     strip: Strip,
-    /// How many ticks were fired, overlapped, missed and paused.
-    counts: [(&'static str, String); 4],
+    /// How many ticks were fired, overlapped, missed and paused, in words.
+    counts: String,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -87,7 +87,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 fn row(task: &str, info: &ScheduleInfo, now: SystemTime) -> Row {
     let when = |at: Option<SystemTime>| at.map_or_else(|| "–".to_owned(), |at| relative(at, now));
     let overdue = overdue(info.late);
-    let least = if info.missed_is_lower_bound { "+" } else { "" };
     Row {
         task: task.to_owned(),
         name: info.name.clone(),
@@ -99,11 +98,16 @@ fn row(task: &str, info: &ScheduleInfo, now: SystemTime) -> Row {
         is_overdue: overdue.is_some(),
         late: overdue.or(info.last_late.map(span)).unwrap_or_else(|| "–".to_owned()),
         strip: Strip::of(&info.recent, now),
-        counts: [
-            ("Fired", grouped(&info.fired)),
-            ("Overlapped", grouped(&info.overlapped)),
-            ("Missed", format!("{}{least}", grouped(&info.missed_ticks))),
-            ("Paused", grouped(&info.paused_ticks)),
-        ],
+        counts: counts(info),
     }
+}
+
+/// The number of ticks by outcome; only those that occurred, and always those that fired.
+fn counts(info: &ScheduleInfo) -> String {
+    let least = if info.missed_is_lower_bound { "at least " } else { "" };
+    let others =
+        [("", info.overlapped, "overlapped"), (least, info.missed_ticks, "missed"), ("", info.paused_ticks, "paused")];
+    let others = others.into_iter().filter(|(_, ticks, _)| *ticks > 0);
+    let others = others.map(|(least, ticks, outcome)| format!(", {least}{} {outcome}", grouped(&ticks)));
+    format!("{} fired{}", grouped(&info.fired), others.collect::<String>())
 }

@@ -36,6 +36,8 @@ struct WorkersPage {
     /// How many workers are in each state that is not gone.
     totals: Vec<Badge>,
     beats: Vec<Beat>,
+    /// Whether a worker of the page left jobs that the person may recover.
+    offers_recovery: bool,
     gone: usize,
     /// Why the list is incomplete.
     away: Option<String>,
@@ -46,6 +48,11 @@ struct WorkersPage {
 impl WorkersPage {
     fn badge(&self, worker: &WorkerReport) -> Badge {
         badge::of_worker(worker, worker.leaves_jobs(&self.seen.fleet.holders))
+    }
+
+    /// Whether it is not live, and left jobs.
+    fn is_lost(&self, worker: &WorkerReport) -> bool {
+        !worker.state.is_live() && worker.leaves_jobs(&self.seen.fleet.holders)
     }
 
     fn held(&self, worker: &WorkerReport) -> String {
@@ -78,6 +85,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     ];
     let totals = totals.into_iter().filter(|(state, ..)| count(*state) > 0);
     let totals = totals.map(|(state, tone, icon)| Badge::new(tone, icon, format!("{} {state}", count(state))));
+    let offers_recovery =
+        board.may(&head, "recover_worker") && page.iter().any(|worker| !worker.state.is_live() && leaves(worker));
     let beats = beats(page.iter().copied(), now);
     Ok(answer(&WorkersPage {
         frame: board.frame(&head),
@@ -85,6 +94,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         totals: totals.collect(),
         rows: page.into_iter().cloned().collect(),
         beats: beats.into_iter().take(LISTED).collect(),
+        offers_recovery,
         gone,
         away: (seen.fleet.away.diagnoses().pop())
             .filter(|_| seen.fleet.away.workers.is_some())

@@ -60,6 +60,8 @@ async fn links_lead_from_every_page_to_a_schedule() {
             "href=\"/schedules?task=export\">export</a>",
             "href=\"/schedule?task=export&amp;name=nightly\">nightly</a>",
             "30 2 * * * Europe/Berlin",
+            "<span class=\"sub\">0 fired</span>",
+            "value=\"schedule_run\">Run now</button>",
         ] {
             assert!(page.contains(part), "{path}: {part}: {page}");
         }
