@@ -135,6 +135,7 @@ document.addEventListener("keydown", (event) => {
   };
   if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
+  else if (event.key === "x") go(event.target.closest("tr") && event.target.closest("tr").querySelector("[name=pick]"));
   else if (event.key === "n") go(document.querySelector("main a[rel=next]"));
   else if (event.key === "/") fill(document.getElementById("find"));
   else if (event.key === "i") fill(document.querySelector("main input[form], main form[method=get] input:not([type=hidden])"));

@@ -278,11 +278,8 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         let state = wanted.seen_state().map_or(String::new(), |state| format!("{state} "));
         let (count, first) = (wanted.picked.len(), wanted.picked.iter().take(3).map(String::as_str));
         let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
-        let text = format!(
-            "{count} selected {state}jobs of {}: {}{more}.",
-            wanted.jobs.task,
-            first.collect::<Vec<_>>().join(", ")
-        );
+        let jobs = many(count as u64, &format!("selected {state}job"));
+        let text = format!("{jobs} of {}: {}{more}.", wanted.jobs.task, first.collect::<Vec<_>>().join(", "));
         return Ok(Ok((now, text)));
     }
     let filter = match wanted.jobs.filter() {
@@ -293,7 +290,8 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     let count = board.inspector.count(&wanted.jobs.task, &filter).await?;
     let least = if count.is_exact { "" } else { "at least " };
     let state = if wanted.jobs.state.is_empty() { "failed" } else { &wanted.jobs.state };
-    let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.jobs.task);
+    let jobs = many(count.jobs, &format!("{state} job"));
+    let mut text = format!("{least}{jobs} of {}", wanted.jobs.task);
     for (name, value) in
         [("the code", &wanted.jobs.code), ("the text", &wanted.jobs.text), ("an age over", &wanted.jobs.older)]
     {

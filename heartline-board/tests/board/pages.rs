@@ -123,7 +123,7 @@ async fn actions_that_cannot_be_undone_ask_first() {
     let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("code", "disk")];
     let asked = site.post("/act", &remove).await;
     assert!(
-        asked.body.contains("1 failed jobs of export, with the code disk. Jobs that match")
+        asked.body.contains("1 failed job of export, with the code disk. Jobs that match")
             && asked.body.contains("name=\"confirmed\""),
         "{asked:?}"
     );
