@@ -142,6 +142,11 @@ impl Codecs {
         }
     }
 
+    /// Whether values may be encoded, by this process or by others.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.all.is_empty()
+    }
+
     /// The name of the codec that encodes new values.
     pub(crate) fn encoder(&self) -> Option<&str> {
         self.encoder.as_deref().map(PayloadCodec::name)

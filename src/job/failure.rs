@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::id::JobId;
+use crate::codec::CodecError;
 use crate::escape::{Escaped, cut};
 use crate::limits::MESSAGE_LIMIT;
 
@@ -38,6 +39,16 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl CodecError {
+    /// The code of a job that fails because of it.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            CodecError::Unknown { .. } => codes::CODEC_UNKNOWN,
+            CodecError::Failed { .. } => codes::CODEC,
+        }
+    }
+}
 
 /// The failure codes that Heartline itself gives.
 ///

@@ -154,8 +154,7 @@ impl Unique {
         self.delay().map(|delay| self.at_most.unwrap_or_else(|| longest(delay)))
     }
 
-    /// The key as it is sent, for a job with this payload. `call` is the id of the call.
-    /// The key of a job with this input (JSON), as it is stored. If inputs are encoded, only the hash of one is stored.
+    /// The key of a job with this input (JSON), as it is stored. If inputs may be encoded, only the hash of one is stored.
     pub(crate) fn key_of(&self, json: &[u8], is_encoded: bool) -> String {
         match &self.key {
             Some(key) => stored_key(key),

@@ -221,7 +221,8 @@ impl Context {
     /// job must be able to start without a checkpoint anyway. To migrate old ones, read them as a `serde_json::Value`.
     ///
     /// # Errors
-    /// [`NoteError::Redis`] if Redis does not answer.
+    /// [`NoteError::Redis`] if Redis does not answer. [`NoteError::PayloadCodec`] if the codec of the App cannot decode it; with `?`, the
+    /// job is postponed as one with an unreadable payload.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -234,11 +235,10 @@ impl Context {
         };
         let Some(value) = value else { return Ok(None) };
         let codecs = self.codecs();
-        let read = codecs.decode(&value).map_err(|e| e.with_causes());
-        let read = read.and_then(|json| serde_json::from_slice(&json).map_err(|e| e.to_string()));
-        Ok(read
+        let json = codecs.decode(&value).map_err(|source| NoteError::PayloadCodec { what: "checkpoint", source })?;
+        Ok(serde_json::from_slice(&json)
             .inspect_err(|e| {
-                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Escaped(e),
+                tracing::warn!(task = %self.task(), job_id = %self.id(), error = %Escaped(&e.to_string()),
                     "the checkpoint cannot be decoded; the run starts without it");
             })
             .ok())

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::codec::CodecError;
 use crate::error::job_error::{ErrorMap, JobError, error_map};
 use crate::job::failure::codes;
 use crate::job::outcome::Outcome;
@@ -246,10 +245,9 @@ impl<I, O> TaskHandler<I, O> {
 /// The input in a payload.
 fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>) -> Result<I, RunError> {
     let codecs = context.codecs();
-    let json = codecs.decode(&payload).map_err(|e| {
-        let code = if matches!(e, CodecError::Unknown { .. }) { codes::CODEC_UNKNOWN } else { codes::CODEC };
-        RunError::Undecodable(code, format!("the payload cannot be decoded: {}", e.with_causes()))
-    })?;
+    let json = codecs
+        .decode(&payload)
+        .map_err(|e| RunError::Undecodable(e.code(), format!("the payload cannot be decoded: {}", e.with_causes())))?;
     serde_json::from_slice(&json).map_err(|e| {
         let fault = shape_fault(&e);
         RunError::Undecodable(codes::CODEC, format!("the payload is not a valid input of this task: {fault}"))
@@ -279,7 +277,10 @@ where
                     let codecs = context.codecs();
                     let json = codecs.decode(if value.is_empty() { b"null" } else { &value });
                     let json = json.map_err(|e| {
-                        RunError::Codec(format!("the hook cannot decode the value: {}", e.with_causes()))
+                        RunError::Undecodable(
+                            e.code(),
+                            format!("the hook cannot decode the value: {}", e.with_causes()),
+                        )
                     })?;
                     Outcome::Completed(serde_json::from_slice(&json).map_err(|e| {
                         RunError::Codec(format!("the hook cannot decode the value: {}", shape_fault(&e)))

@@ -228,7 +228,7 @@ impl<I, O> Dispatch<I, O> {
     /// Checks everything that can be checked without Redis.
     fn take_job(&mut self, task: &TaskShared, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
         let (mut overrides, unique) = (std::mem::take(&mut self.overrides), self.unique.take());
-        let is_encoded = task.store.codecs.encoder().is_some();
+        let is_encoded = task.store.codecs.is_any();
         let unique_key =
             unique.as_ref().zip(payload.as_ref().ok()).map(|(unique, json)| unique.key_of(json, is_encoded));
         let payload = checked_payload(task, payload)?;

@@ -21,6 +21,9 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
+/// How long a hook waits whose value this worker cannot decode.
+const UNDECODABLE: Duration = Duration::from_secs(10);
+
 /// Runs the hook once. `stored_json` is the stored value or error. `runs` are the failed runs and the stalls of the handler.
 pub(super) async fn run(
     task: &TaskRuntime,
@@ -77,7 +80,12 @@ fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolve
             // If a snooze used no attempt, a hook could snooze forever and keep its job from ending.
             failed(error.code, error.message, before, e.snooze_delay().or(e.rest()).or(e.retry_after_delay()), options)
         }
-        HandlerEnd::Returned(Err(RunError::Undecodable(_, message) | RunError::Codec(message))) => {
+        HandlerEnd::Returned(Err(RunError::Undecodable(code, message))) => {
+            // Another worker may have the codec. The job has ended, so it cannot be retried after the hook has failed for good.
+            let error = StoredError { code: code.to_owned(), message };
+            Disposition::HookRetry { failed: before, delay: UNDECODABLE, error }
+        }
+        HandlerEnd::Returned(Err(RunError::Codec(message))) => {
             // Another version of the hook may accept it.
             failed(codes::CODEC.to_owned(), message, before, None, options)
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::drive::HandlerEnd;
 use crate::backend::report::Disposition;
-use crate::error::job_error::{ErrorMap, mapped};
+use crate::error::job_error::{ErrorMap, JobError, mapped};
+use crate::error::{Error, NoteError};
 use crate::escape::Escaped;
 use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
@@ -26,6 +27,10 @@ pub(super) fn outcome(
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::GOT_FROZEN);
+    let ended = match ended {
+        HandlerEnd::Returned(Err(RunError::Handler(e))) => HandlerEnd::Returned(Err(handled(mapped(e, errors)))),
+        ended => ended,
+    };
     let (code, message, retry_after, fatal) = match ended {
         HandlerEnd::Returned(Ok(Some(value))) if held.id.is_of_workflow() && value.len() > NODE_LIMIT => {
             let what =
@@ -39,7 +44,6 @@ pub(super) fn outcome(
         HandlerEnd::Dropped => return Disposition::Requeue,
         _ if not_its_fault => return Disposition::Requeue,
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
-            let e = mapped(e, errors);
             if let Some(delay) = e.snooze_delay() {
                 let snoozes = Snoozes { snoozed: snoozes.snoozed.saturating_add(1), ..snoozes };
                 return Disposition::Snooze { snoozes, delay };
@@ -67,6 +71,23 @@ pub(super) fn outcome(
         return Disposition::Failed { attempt, error: StoredError { code, message } };
     }
     failed(code, message, attempt, retry_after, options)
+}
+
+/// The error of a handler. If the handler could not read an encoded value, the job is as one with an unreadable payload: another worker
+/// may have the codec.
+fn handled(e: JobError) -> RunError {
+    let of_call = e.downcast_ref::<Error>().and_then(|e| match e {
+        Error::PayloadCodec { source, .. } => Some(source.code()),
+        _ => None,
+    });
+    let of_note = || match e.downcast_ref::<NoteError>()? {
+        NoteError::PayloadCodec { source, .. } => Some(source.code()),
+        _ => None,
+    };
+    match of_call.or_else(of_note).filter(|_| !e.is_fatal()) {
+        Some(code) => RunError::Undecodable(code, e.message()),
+        None => RunError::Handler(e),
+    }
 }
 
 /// A failed run, which may be retried.

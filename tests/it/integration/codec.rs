@@ -1,14 +1,15 @@
 //! Codecs: what is stored is encoded, and everything that has to read a value still can.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use heartline::{
     App, CodecError, Context, Error, Event, Graph, JobError, JobState, JobValues, Limit, NodeName, Outcome,
-    PayloadCodec, Schedule, TaskDef, TaskOptions, TaskRef, Unique, WorkflowOptions, codes,
+    PayloadCodec, RetryPolicy, Schedule, TaskDef, TaskOptions, TaskRef, Unique, WorkflowOptions, codes,
 };
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::integration::fixtures::{alone, shared};
 use crate::support::events::next;
@@ -338,4 +339,89 @@ async fn workers_agree_on_a_schedule_that_each_encodes_otherwise() {
     assert_eq!(stored_input(&test).await, Some(was));
     first.stop().await;
     second.stop().await;
+}
+
+/// A task whose hook sends its value, or never ends.
+fn hooked(app: &App, tell: Option<UnboundedSender<String>>) -> TaskRef<String, String> {
+    let options = fast().shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
+    let task = echo(app, options);
+    let hook = move |_: Context, outcome: Outcome<String>| {
+        let tell = tell.clone();
+        async move {
+            let (Some(tell), Outcome::Completed(value)) = (tell, outcome) else { return std::future::pending().await };
+            tell.send(value)
+        }
+    };
+    task.on_complete(hook).unwrap();
+    task
+}
+
+#[tokio::test]
+async fn a_hook_waits_for_a_worker_with_the_codec() {
+    let (test, without) = shared().await;
+    let (tell, mut told) = unbounded_channel();
+    let stopped = app_with(&test, &[1]).await;
+    let job = hooked(&stopped, None).dispatch(SECRET.to_owned()).await.unwrap();
+    let state = async || job.state().await.unwrap();
+    let worker = TestWorker::start(stopped.worker());
+    let held =
+        async || test.column("outcome", job.id().as_str()).await.is_some() && state().await == JobState::Finalizing;
+    eventually("its hook runs", PATIENCE, held).await;
+    worker.stop().await;
+    hooked(&without, Some(tell.clone()));
+    let worker = TestWorker::start(without.worker());
+    let now_ms = app_with(&test, &[1]).await.inspector().now().await.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let due = async || test.run::<Option<f64>>("ZSCORE", "finalizing", &[job.id().as_str()]).await;
+    let waits = async || due().await.is_some_and(|due| due > now_ms.as_millis() as f64 + 5000.0);
+    eventually("the hook waits for another worker", PATIENCE, waits).await;
+    worker.stop().await;
+    assert_eq!(state().await, JobState::Finalizing);
+    test.run::<u64>("ZADD", "finalizing", &["1", job.id().as_str()]).await;
+    let app = app_with(&test, &[1]).await;
+    hooked(&app, Some(tell));
+    let worker = TestWorker::start(app.worker());
+    assert_eq!(told.recv().await.unwrap(), SECRET);
+    assert_eq!(job.result().await.unwrap(), SECRET);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_unreadable_checkpoint_postpones_the_job() {
+    let (test, _) = shared().await;
+    let hour = Duration::from_secs(3600);
+    let work = move |ctx: Context, _: String| async move {
+        match ctx.last_checkpoint::<u32>().await? {
+            Some(at) => Ok(at.to_string()),
+            None => {
+                ctx.checkpoint_now(&41).await?;
+                Err(JobError::new("later").retry_after(hour))
+            }
+        }
+    };
+    let worker_of = async |keys| {
+        let app = app_with(&test, keys).await;
+        app.task(TASK, fast().retry(RetryPolicy::new().attempts(2)), work).unwrap();
+        TestWorker::start(app.worker())
+    };
+    // The payload is encoded with the key 1, and the checkpoint with the key 2.
+    let app = app_with(&test, &[2, 1]).await;
+    let job = app.task_ref::<String, String>(TASK).unwrap().dispatch(SECRET.to_owned()).await.unwrap();
+    let inspector = app.inspector();
+    let failed_with = async |said: &str| {
+        let seen = inspector.job(TASK, job.id().as_str(), JobValues::None).await.unwrap().unwrap();
+        let error = seen.error.map_or_else(String::new, |e| e.message);
+        (seen.state == JobState::Delayed && error.contains(said)).then_some(seen.failed_attempts)
+    };
+    let worker = worker_of(&[1, 2]).await;
+    eventually("the first run has failed", PATIENCE, async || failed_with("later").await.is_some()).await;
+    worker.stop().await;
+    let worker = worker_of(&[1]).await;
+    inspector.run_now(TASK, vec![job.id().clone()]).await.unwrap();
+    eventually("it is postponed", PATIENCE, async || failed_with("there is no key 2").await.is_some()).await;
+    worker.stop().await;
+    assert_eq!(failed_with("there is no key 2").await, Some(1), "it used no attempt");
+    let worker = worker_of(&[1, 2]).await;
+    inspector.run_now(TASK, vec![job.id().clone()]).await.unwrap();
+    assert_eq!(job.result().await.unwrap(), "41");
+    worker.stop().await;
 }
