@@ -128,7 +128,11 @@ fn take_mark(keeper: &Keeper, mark: Option<QuietMark>) {
     if keeper.worker.quiet.swap(mark.is_some(), Ordering::SeqCst) == mark.is_some() {
         return;
     }
-    keeper.watches.iter().for_each(|watch| watch.task.poke.notify_one());
+    for watch in keeper.watches.iter() {
+        // The time without a claim counts from the end of the quiet.
+        watch.task.claims_now();
+        watch.task.poke.notify_one();
+    }
     let worker_id = keeper.worker.id.clone();
     keeper.log.line(move || match mark {
         Some(mark) => {

@@ -188,7 +188,8 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
     if blocked > shortest * 2 {
         dead(format!("handlers have blocked the runtime for {blocked:.1?}"));
     }
-    for task in tasks.iter().filter(|task| !is_stopping && task.slots(worker).any_free()) {
+    let claims = !is_stopping && !worker.is_quiet();
+    for task in tasks.iter().filter(|task| claims && task.slots(worker).any_free()) {
         let claims = Claims {
             silent: now.since(task.silent_since()),
             interval: task.options.interval,

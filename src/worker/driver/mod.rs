@@ -299,7 +299,11 @@ impl Driver {
         let Some(sequence) = sequences.iter().position(|sequence| sequence.wanted.is_none()) else { return false };
         let under_way = sequences.iter().any(|sequence| sequence.wanted.is_some());
         let can_begin = self.ahead.claimed() > 0 && self.free_slots() > 0;
-        if under_way && (self.stop.is_some() || !can_begin && self.pending.len() < self.batch().div_ceil(2)) {
+        if under_way
+            && (self.stop.is_some()
+                || self.worker.is_quiet()
+                || !can_begin && self.pending.len() < self.batch().div_ceil(2))
+        {
             return false;
         }
         let (begins, want) = self.plan();

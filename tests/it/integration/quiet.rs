@@ -163,3 +163,27 @@ async fn a_worker_that_missed_the_hint_reads_its_mark() {
     eventually("all jobs run", PATIENCE, async || jobs.counts().await.unwrap().completed == 4).await;
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn a_quiet_worker_is_healthy_while_jobs_wait() {
+    let test = TestTask::new();
+    let timings = Timings { claim_silence: Duration::from_millis(100), ..Timings::default() };
+    let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();
+    let jobs = test.declare_at(&app, fast());
+    let worker = app.worker().spawn();
+    let (id, monitor, ada) = (worker.id().to_string(), worker.monitor(), app.inspector().by("ada"));
+    eventually("it is live", PATIENCE, async || monitor.health().ready).await;
+    ada.quiet_worker(&id).await.unwrap();
+    eventually("it is quiet", PATIENCE, async || state_of(&ada, &id).await == WorkerState::Quiet).await;
+    let job = jobs.dispatch("late".into()).await.unwrap();
+    // A worker that claims nothing for two intervals while it knows of jobs is not live. It counts them every 5 s.
+    test.epochs_pass(8).await;
+    assert_eq!(monitor.health().reasons, [""; 0]);
+    assert!(monitor.health().live);
+    ada.resume_worker(&id).await.unwrap();
+    eventually("it claims", PATIENCE, async || jobs.counts().await.unwrap().running == 1).await;
+    assert!(monitor.health().live);
+    test.journal.open("late");
+    job.result().await.unwrap();
+    let _ = worker.stop().await.unwrap();
+}
