@@ -17,7 +17,7 @@ local function add_durations(sums, text)
 end
 
 -- Each row is used again after a day of minutes, or 30 days of hours.
-local rows = {}
+local rows, spent = {}, {}
 for _, of in ipairs({ { 'm', 60000, 1440 }, { 'h', 3600000, 720 } }) do
   local name, length, rows_of_kind = unpack(of)
   local number, sums, words = math.floor(now / length), {}, {}
@@ -28,7 +28,13 @@ for _, of in ipairs({ { 'm', 60000, 1440 }, { 'h', 3600000, 720 } }) do
   add_durations(sums, ARGV[1])
   for bucket, count in pairs(sums) do words[#words + 1] = bucket .. ' ' .. string.format('%d', count) end
   table.sort(words)
-  for _, word in ipairs({ row, counters, row .. 'd', table.concat(words, ' ') }) do rows[#rows + 1] = word end
+  for _, word in ipairs({ row, counters }) do rows[#rows + 1] = word end
+  if #words > 0 then
+    for _, word in ipairs({ row .. 'd', table.concat(words, ' ') }) do rows[#rows + 1] = word end
+  elseif before[2] then
+    spent[#spent + 1] = row .. 'd'
+  end
 end
 redis.call('HSET', series, unpack(rows))
+if #spent > 0 then redis.call('HDEL', series, unpack(spent)) end
 return { 'added' }

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The number of buckets. The first is for durations below 1 ms. Each other one ends at √2 times its begin; the last has no end, and
-/// begins at 18 days.
+/// begins at 24 days.
 pub(crate) const BUCKETS: usize = 64;
 
 /// The number of durations in each bucket.
 pub(crate) type BucketCounts = [u64; BUCKETS];
 
-/// BucketCounts durations. Any thread may add to it.
+/// Counts durations. Any thread may add to it.
 #[derive(Debug)]
 pub(crate) struct LogBuckets([AtomicU64; BUCKETS]);
 

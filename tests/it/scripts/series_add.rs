@@ -51,6 +51,15 @@ async fn a_row_of_an_earlier_day_is_used_again() {
     assert_eq!(task.ok("series_add", "'w2 1'").await, "[added]");
     let expected = ("9 0 0".to_owned(), "w2 1".to_owned());
     assert_eq!(present(&mut task).await, [expected.clone(), expected]);
+    // An idle task has no durations.
+    for row in rows_at(now) {
+        let _: () = task.conn.hset(&key, row, format!("{} 3 2 1", now - 720 * HOUR)).await.unwrap();
+    }
+    assert_eq!(task.ok("series_add", "''").await, "[added]");
+    for row in rows_at(now) {
+        let has_durations: bool = task.conn.hexists(&key, format!("{row}d")).await.unwrap();
+        assert!(!has_durations);
+    }
 }
 
 #[tokio::test]
