@@ -82,15 +82,20 @@ pub struct FindReport {
     pub matches: Vec<Match>,
     /// Whether something has exactly this name or id.
     pub is_exact: bool,
-    /// The tasks and workflows that could not be searched, and why. If there are more than 1,000 tasks, the last entry says how many were left out.
+    /// The lists, tasks and workflows that could not be searched, and why; about 20 of them by name. If there are more than 1,000 tasks, the last entry says how many were left out.
     pub unread: Vec<String>,
 }
+
+/// The most tasks and workflows that are named because they could not be read.
+const UNREAD: usize = 20;
 
 /// The names of everything that is listed.
 struct ListedNames {
     tasks: Vec<String>,
     workers: Vec<String>,
     workflows: Vec<String>,
+    /// The lists that could not be read, and why.
+    unread: Vec<String>,
 }
 
 impl Inspector {
@@ -110,7 +115,7 @@ impl Inspector {
         }
         let names = self.names().await?;
         let has = |all: &[String]| all.iter().any(|name| name == text);
-        let mut report = FindReport { matches: Vec::new(), is_exact: true, unread: Vec::new() };
+        let mut report = FindReport { matches: Vec::new(), is_exact: true, unread: names.unread.clone() };
         report.matches.extend(has(&names.tasks).then(|| Match::Task { task: text.to_owned() }));
         report.matches.extend(has(&names.workers).then(|| Match::Worker { worker: WorkerId::from_wire(text) }));
         report.matches.extend(has(&names.workflows).then(|| Match::Workflow { workflow: text.to_owned() }));
@@ -121,6 +126,12 @@ impl Inspector {
         for some in names.workflows.chunks(TOGETHER) {
             let reads = join_all(some.iter().map(|workflow| self.of_workflow(workflow, text))).await;
             self.add(&mut report, some, reads)?;
+        }
+        // A node that is away may have the most of them.
+        let (most, more) = (names.unread.len() + UNREAD, report.unread.len());
+        report.unread.truncate(most);
+        if more > most {
+            report.unread.push(format!("and {} more", more - most));
         }
         if names.tasks.len() > SEARCHED {
             report.unread.push(format!("{} more tasks", names.tasks.len() - SEARCHED));
@@ -152,10 +163,19 @@ impl Inspector {
     async fn names(&self) -> Result<ListedNames, Error> {
         let now = self.now_ms().await?;
         let tasks = self.task_names().await?;
-        let workers = self.look(async |conn| self.store.workers(conn, now, WORKERS).await).await?;
-        let workflows = self.look(async |conn| self.store.workflows(conn).await).await?;
-        let first = |all: Vec<(String, u64)>| all.into_iter().map(|(name, _)| name).collect();
-        Ok(ListedNames { tasks, workers: first(workers), workflows: first(workflows) })
+        let workers = self.look(async |conn| self.store.workers(conn, now, WORKERS).await).await;
+        let workflows = self.look(async |conn| self.store.workflows(conn).await).await;
+        let mut unread = Vec::new();
+        let mut listed = |list: &str, read: Result<Vec<(String, u64)>, Error>| match read {
+            Ok(all) => Ok(all.into_iter().map(|(name, _)| name).collect()),
+            Err(e) if self.hides_all(&e) => Err(e),
+            Err(e) => {
+                unread.push(format!("the list of {list}: {}", e.chain()));
+                Ok(Vec::new())
+            }
+        };
+        let (workers, workflows) = (listed("workers", workers)?, listed("workflows", workflows)?);
+        Ok(ListedNames { tasks, workers, workflows, unread })
     }
 
     /// The job and the schedule of a task with this id or name. A text that is not a valid one names none.
