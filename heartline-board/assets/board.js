@@ -41,6 +41,7 @@ function replace(there) {
 }
 
 async function ask() {
+  if (isBusy()) told("not updated while you work on it", "");
   if (isAsking || isBusy()) { isDue = true; return; }
   isAsking = true; isDue = false; asked = Date.now();
   try {

@@ -282,6 +282,9 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         let text = format!("{jobs} of {}: {}{more}.", wanted.jobs.task, first.collect::<Vec<_>>().join(", "));
         return Ok(Ok((now, text)));
     }
+    if let Err(wrong) = wanted.selection() {
+        return Ok(Err(wrong));
+    }
     let filter = match wanted.jobs.filter() {
         Ok(filter) => filter,
         Err(wrong) => return Ok(Err(wrong)),

@@ -43,6 +43,7 @@ pub(crate) fn of_worker(worker: &WorkerReport, leaves: bool) -> Badge {
         _ if leaves => Badge::new("red", "crit", word),
         WorkerState::Live => Badge::new("green plain", "check", word),
         WorkerState::Stopping => Badge::new("amber", "fin", word),
+        WorkerState::Quiet => Badge::new("amber", "pause", word),
         WorkerState::Silent => Badge::new("red", "crit", word),
         _ => Badge::new("plain", "dash", word),
     }

@@ -43,6 +43,7 @@ pub(crate) fn worker_of(kind: &Kind) -> Option<&str> {
         | Kind::JobSilent { worker }
         | Kind::WorkerDenied { worker, .. }
         | Kind::RuntimeBlocked { worker, .. }
+        | Kind::WorkerQuiet { worker, .. }
         | Kind::HeartbeatsSlow { worker, .. } => worker.as_str(),
         _ => return None,
     })
@@ -138,6 +139,10 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
         Kind::LostWorker { .. } | Kind::HoldersNotRead { .. } | Kind::TasksNotListed { .. } => {
             vec![link("Workers", pages.of("workers", &[("all", "yes")]))]
         }
+        Kind::WorkerQuiet { worker: quiet, .. } => vec![
+            worker(quiet.as_str()),
+            act("Claim jobs again", false, &[("act", "resume_worker"), ("worker", quiet.as_str())]),
+        ],
         Kind::WorkflowStalled { workflow, .. } => vec![link("Workflow", pages.of("flow", &[("workflow", workflow)]))],
         Kind::InstancesStopped { workflow, .. } => {
             vec![link("Paused instances", pages.of("flow", &[("workflow", workflow), ("state", "paused")]))]

@@ -33,6 +33,8 @@ pub(crate) struct Wanted {
     pub(crate) dispatched: String,
     /// When confirmation was asked, in ms since 1970. Jobs that match only later are left alone.
     pub(crate) as_of: String,
+    /// Not empty if the action is about selected jobs only, also if none is selected.
+    pub(crate) selected: String,
     /// The jobs that the person selected in a list.
     #[serde(skip)]
     pub(crate) picked: Vec<String>,
@@ -170,6 +172,7 @@ impl Wanted {
         match (&self.id, &self.picked) {
             (id, _) if !id.is_empty() => Ok(id.as_str().into()),
             (_, picked) if !picked.is_empty() => Ok(picked.clone().into()),
+            _ if !self.selected.is_empty() => Err("Select at least one job. Nothing was done.".to_owned()),
             _ => Ok(self.jobs.filter()?.into()),
         }
     }

@@ -141,10 +141,9 @@ fn kpis(fleet: &FleetReport, rows: &[Row]) -> Vec<Kpi> {
         false => "–".to_owned(),
     };
     let oldest = fleet.tasks.iter().filter_map(|task| task.next_waiting_age).max();
-    let (live, silent) = fleet.workers.iter().fold((0, 0), |(live, silent), worker| match worker.state {
-        WorkerState::Silent => (live, silent + 1),
-        state => (live + u64::from(state.is_live()), silent),
-    });
+    let workers = |is: fn(WorkerState) -> bool| fleet.workers.iter().filter(|worker| is(worker.state)).count() as u64;
+    let (live, silent) = (workers(WorkerState::is_live), workers(|state| state == WorkerState::Silent));
+    let quiet = workers(|state| state == WorkerState::Quiet);
     let failed = sum(|task| task.failed_lately);
     let kpi = |name, value: u64, detail: String, tone| Kpi { name, value: grouped(&value), detail, tone };
     vec![
@@ -161,7 +160,11 @@ fn kpis(fleet: &FleetReport, rows: &[Row]) -> Vec<Kpi> {
         kpi(
             "Workers",
             live,
-            if silent > 0 { format!("{silent} silent") } else { "live".to_owned() },
+            match (silent, quiet) {
+                (0, 0) => "live".to_owned(),
+                (0, quiet) => format!("{quiet} quiet"),
+                (silent, _) => format!("{silent} silent"),
+            },
             if silent > 0 { "bad" } else { "" },
         ),
     ]

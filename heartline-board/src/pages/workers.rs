@@ -81,6 +81,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let totals = [
         (WorkerState::Silent, "red", "crit"),
         (WorkerState::Stopping, "amber", "fin"),
+        (WorkerState::Quiet, "amber", "pause"),
         (WorkerState::Live, "green", "check"),
     ];
     let totals = totals.into_iter().filter(|(state, ..)| count(*state) > 0);

@@ -9,7 +9,12 @@ async fn an_action_takes_the_selected_jobs_and_no_others() {
     let site = Site::new().await;
     site.run(&[("a", "fail"), ("b", "fail"), ("c", "fail")]).await;
     let page = site.page("/jobs?task=export&state=failed").await;
-    assert!(page.contains("<input type=\"checkbox\" name=\"pick\" value=\"a\" aria-label=\"Select a\">"), "{page}");
+    assert!(
+        page.contains(
+            "<input type=\"checkbox\" autocomplete=\"off\" name=\"pick\" value=\"a\" aria-label=\"Select a\">"
+        ),
+        "{page}"
+    );
     let retry = [("act", "retry"), ("task", "export"), ("state", "failed"), ("pick", "a"), ("pick", "c")];
     let asked = site.post("/act", &retry).await.body;
     assert!(asked.contains("2 selected failed jobs of export: a, c."), "{asked}");
@@ -24,6 +29,11 @@ async fn an_action_takes_the_selected_jobs_and_no_others() {
     let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("pick", "a"), ("pick", "b")];
     let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await.body;
     assert!(done.contains("1 removed, 1 refused") && done.contains("a: it changed meanwhile"), "{done}");
+    // An action on selected jobs is never one on all that match.
+    let none = [("act", "remove"), ("task", "export"), ("state", "failed"), ("selected", "yes")];
+    for form in [&none[..], &[&none[..], &[("confirmed", "yes")]].concat()] {
+        assert!(site.post("/act", form).await.body.contains("Select at least one job."));
+    }
     let many: Vec<(&str, &str)> =
         [("act", "remove"), ("task", "export")].into_iter().chain((0..201).map(|_| ("pick", "a"))).collect();
     assert!(site.post("/act", &many).await.body.contains("the selection is too long"));
