@@ -66,9 +66,9 @@ plots: ## Draw docs/plots from what `make bench` printed (FROM=bench.txt)
 	scripts/plots $(FROM)
 
 .PHONY: package
-package: ## Build the packages as the registry would get them
-	cargo package $(PACKAGES)
-	cargo publish --dry-run --no-verify --package heartline
+package: ## Make the packages, and build the library as the registry would get it
+	cargo package --no-verify $(PACKAGES)
+	cargo publish --dry-run --package heartline
 
 .PHONY: book
 book: ## Build the guide as pages, with mdBook

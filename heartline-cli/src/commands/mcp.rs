@@ -123,7 +123,7 @@ impl Tools {
     }
 
     #[tool(
-        description = "One job: state, attempts, stalls, holder, why it waits, its options, its last failure, and its events.",
+        description = "One job: state, attempts, stalls, holder, why it waits, its options, and its last failure.",
         annotations(read_only_hint = true)
     )]
     async fn job(&self, Parameters(OfJob { task, id }): Parameters<OfJob>) -> Result<CallToolResult, ErrorData> {
