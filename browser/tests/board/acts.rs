@@ -207,6 +207,26 @@ pub async fn a_person_requeues_or_fails_jobs_of_a_killed_worker(world: Rc<World>
     let _ = worker.stop().await.unwrap();
 }
 
+pub async fn a_worker_is_made_quiet_and_claims_again(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    let worker = site.app.worker().spawn();
+    let page = site.at(&format!("/worker?worker={}", worker.id()));
+    until("the worker is known", async || {
+        browser.open(&page).await;
+        browser.count("main form button").await == 1
+    })
+    .await;
+    browser.click_text("main form button", "Claim no more jobs").await;
+    browser.until_text("claims no more jobs").await;
+    browser.open(&site.origin).await;
+    browser.until_text("1 quiet").await;
+    browser.click_text("main .trouble button", "Claim jobs again").await;
+    browser.until_text("claims jobs again").await;
+    browser.open(&page).await;
+    browser.until_text("Claim no more jobs").await;
+    let _ = worker.stop().await.unwrap();
+}
+
 pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let _ = site.export.dispatch("hold".into()).id("held").await.unwrap();
@@ -215,7 +235,7 @@ pub async fn declaring_a_killed_worker_dead_requeues_its_jobs(world: Rc<World>) 
     browser.open(&site.at("/workers")).await;
     browser.click_text("main a.row", &id).await;
     browser.until_heading(&id).await;
-    assert_eq!(browser.count("main form button").await, 0, "a live worker is left alone");
+    assert_eq!(browser.count("main button.danger").await, 0, "a live worker is left alone");
     process.kill();
     // The list and the page update themselves when the worker becomes silent.
     browser.open(&site.at("/workers")).await;

@@ -47,6 +47,7 @@ const PARTS: &[(&str, Part)] = &parts![
     acts::a_task_is_paused_with_a_reason_and_resumed,
     acts::damage_is_found_previewed_and_repaired,
     acts::a_person_requeues_or_fails_jobs_of_a_killed_worker,
+    acts::a_worker_is_made_quiet_and_claims_again,
     acts::declaring_a_killed_worker_dead_requeues_its_jobs,
     acts::a_user_with_the_token_signs_in_and_out,
     flows::a_graph_is_shown_updates_itself_and_offers_actions,
