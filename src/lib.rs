@@ -160,7 +160,8 @@ mod worker;
 mod worker_id;
 mod workflow;
 
-pub use app::{App, AppBuilder};
+pub use app::App;
+pub use app::builder::AppBuilder;
 pub use codec::{CodecError, PayloadCodec};
 pub use config_error::{ConfigError, ConfigErrors};
 pub use credentials::Credentials;

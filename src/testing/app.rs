@@ -4,7 +4,8 @@ use std::ops::Deref;
 #[cfg(feature = "schedules")]
 use std::time::SystemTime;
 
-use crate::app::{App, AppBuilder};
+use crate::app::App;
+use crate::app::builder::AppBuilder;
 use crate::error::Error;
 use crate::private_server::{RedisServer, StartError};
 #[cfg(feature = "schedules")]

@@ -1,23 +1,19 @@
 //! The App: connections, tasks, events and workers.
 
+pub(crate) mod builder;
+
 use std::collections::HashMap;
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 
-use crate::backend::address::ConnectOptions;
 use crate::backend::engine::Store;
-use crate::backend::server::EvictionCheck;
-use crate::codec::{Codecs, PayloadCodec};
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
-use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::error::job_error::{ErrorMap, JobError};
 use crate::events::event::Event;
 use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
@@ -30,7 +26,7 @@ use crate::options::task::TaskOptions;
 use crate::options::validate;
 use crate::runtime::context::Context;
 use crate::runtime::handler::Handler;
-use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer, layered};
+use crate::runtime::layer::{Layer, layered};
 use crate::runtime::state::{Data, Need};
 use crate::runtime::task::Definition;
 use crate::stall::action::StalledEvent;
@@ -38,7 +34,6 @@ use crate::task::definition::{TaskDef, TaskHandler};
 use crate::task::dispatch::{Dispatch, NoTask};
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
-use crate::timings::Timings;
 use crate::worker::builder::Worker;
 use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
@@ -49,7 +44,7 @@ use crate::workflow::progress::WorkflowProgress;
 
 /// The tasks on one Redis server, for producers and workers. Cheap to clone. Clones share everything.
 ///
-/// The tokio runtime on which it was built must keep running while it is used, see [`AppBuilder::build`].
+/// The tokio runtime on which it was built must keep running while it is used, see [`AppBuilder::build`](crate::AppBuilder::build).
 ///
 /// ```no_run
 /// # use heartline::{App, Context, JobError, StopReason, TaskOptions};
@@ -95,290 +90,7 @@ struct DeclaredTask {
     needs: Arc<[Need]>,
 }
 
-/// Builds an [`App`]. Created by [`App::builder`].
-///
-/// ```no_run
-/// # use std::time::Duration;
-/// # use heartline::{App, RetryPolicy, TaskOptions};
-/// # async fn run() -> heartline::Result<()> {
-/// let app = App::builder()
-///     .redis("redis://127.0.0.1:6379")
-///     .prefix("billing")
-///     .task_defaults(TaskOptions::new().retry(RetryPolicy::new().attempts(3)))
-///     .dispatch_timeout(Duration::from_secs(1))
-///     .build()
-///     .await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-#[must_use = "a builder does nothing until it is built"]
-pub struct AppBuilder {
-    url: String,
-    access: ConnectOptions,
-    prefix: String,
-    defaults: TaskOptions,
-    lazy: bool,
-    eviction: EvictionCheck,
-    event_capacity: usize,
-    dispatch_timeout: Duration,
-    timings: Timings,
-    data: Data,
-    errors: Vec<ErrorMap>,
-    layers: Vec<Layer>,
-    codecs: Codecs,
-}
-
-impl AppBuilder {
-    /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
-    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. Unknown parameters and
-    /// fragments (`#`) are errors. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be percent-encoded (`#` as
-    /// `%23`).
-    ///
-    /// Sentinel:
-    /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
-    /// or `rediss-sentinel://`. Host and `node`s are sentinels. User and password before the `@` are for the
-    /// Redis servers, not for the sentinels.
-    ///
-    /// Cluster: `redis-cluster://[user:password@]host[:6379][?node=host:port&…]`, or `rediss-cluster://`. Host and `node`s are some of the
-    /// cluster's nodes. One of them must answer. A cluster needs Redis 7.0 or later, or Valkey. See [`crate::guide::engines`] for both.
-    ///
-    /// With TLS the server must present a certificate for its host, signed by one of Mozilla's roots or by the CA of `AppBuilder::tls_ca`.
-    /// If the process has no crypto provider for rustls, Heartline installs `ring`. To use another one, install it first.
-    pub fn redis(mut self, url: impl Into<String>) -> Self {
-        self.url = url.into();
-        self
-    }
-
-    /// The CA that signed the server's certificate, as PEM. It replaces Mozilla's roots. For `rediss://` only.
-    #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.access.ca = Some(pem.into());
-        self
-    }
-
-    /// The client certificate and its key, as PEM, for a server that asks for one. For `rediss://` only.
-    #[cfg(feature = "tls")]
-    pub fn tls_client(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.access.client = Some((cert.into(), key.into()));
-        self
-    }
-
-    /// A user and password that change while the process runs, for the servers. They replace those of the URL, except for sentinels.
-    /// New connections use the channel's current value. When it changes, every open connection sends `AUTH` again. The server must
-    /// accept the new password before the value is sent, and the old one until then. If the sender is dropped, the last value stays in
-    /// use.
-    ///
-    /// ```no_run
-    /// use heartline::{App, Credentials};
-    /// use tokio::sync::watch;
-    ///
-    /// # async fn token() -> String { String::new() }
-    /// # async fn example() -> heartline::Result<()> {
-    /// let (rotated, credentials) = watch::channel(Credentials::new("app", token().await));
-    /// tokio::spawn(async move {
-    ///     loop {
-    ///         tokio::time::sleep(std::time::Duration::from_secs(600)).await;
-    ///         rotated.send_replace(Credentials::new("app", token().await));
-    ///     }
-    /// });
-    /// let app = App::builder().redis("rediss://redis.internal").credentials(credentials).build().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn credentials(mut self, credentials: watch::Receiver<Credentials>) -> Self {
-        self.access.credentials = Some(credentials);
-        self
-    }
-
-    /// Options for every task of this App. A task's own options take precedence. Defaults to those of the crate, see [`TaskOptions`].
-    pub fn task_defaults(mut self, options: TaskOptions) -> Self {
-        self.defaults = options;
-        self
-    }
-
-    /// The prefix of every key, which separates several systems on one Redis: 1 to 64 characters of `A-Z a-z 0-9 . _ :
-    /// -`. Defaults to `heartline`.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A starting worker then waits until the server
-    /// is reachable.
-    pub fn lazy(mut self) -> Self {
-        self.lazy = true;
-        self
-    }
-
-    /// Accepts a server with an `allkeys-*` eviction policy, which deletes whole columns of jobs when memory is short.
-    /// By default such a server is refused.
-    pub fn accept_eviction(mut self) -> Self {
-        self.eviction = EvictionCheck::Accept;
-        self
-    }
-
-    /// How many events a subscription buffers for a slow reader before the reader misses some. At most 1,000,000. The buffer is
-    /// allocated at once. 0 counts as 1. Defaults to 1,024.
-    pub fn event_capacity(mut self, events: usize) -> Self {
-        self.event_capacity = events.max(1);
-        self
-    }
-
-    /// How long a dispatch or cancel is retried while Redis is unreachable, is a replica, or lacks required replicas. After that it
-    /// fails with [`Error::Connect`] or [`Error::Refused`]. The last attempt may take a tenth longer, and large values get more time.
-    /// 100 ms to 1 h. Defaults to 10 s. In web requests, use about 1 s.
-    pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
-        self.dispatch_timeout = timeout;
-        self
-    }
-
-    /// A value that handlers share: a pool, a client, settings. Handlers read it with [`Context::state`]. There is one value per type. A
-    /// later value of the same type replaces it.
-    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.data.insert(value);
-        self
-    }
-
-    /// Code around each run of a handler: tracing, timing, the context of a tenant. It runs in the same task as the handler, so values of
-    /// [`tokio::task_local!`] reach the handler. The layer that is added first is the outermost.
-    ///
-    /// ```
-    /// # use heartline::{App, Context, Next};
-    /// # use std::time::Instant;
-    /// let app = App::builder().layer(|ctx: Context, next: Next| async move {
-    ///     let (task, begun) = (ctx.task().to_owned(), Instant::now());
-    ///     let ended = next.run(ctx).await;
-    ///     println!("{task}: {} after {:?}", if ended.is_ok() { "ok" } else { "failed" }, begun.elapsed());
-    ///     ended
-    /// });
-    /// ```
-    ///
-    /// A layer that does not call [`Next::run`] can fail the run with a [`JobError`]. A timeout and a cancellation end the layer together
-    /// with the handler, and a panic of the handler passes through it. Hooks have no layers. To see each run without being part of it, use
-    /// an [`Observer`](crate::Observer).
-    pub fn layer<F, Fut>(mut self, layer: F) -> Self
-    where
-        F: Fn(Context, Next) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<RunValue, RunFailure>> + Send + 'static,
-    {
-        self.layers.push(folded_layer(layer));
-        self
-    }
-
-    /// A codec for values: encrypts, compresses, or writes another format. It encodes the inputs of jobs, of nodes and of schedules,
-    /// results, checkpoints and progress, and decodes them. Values that were written without a codec are read as before. Errors, headers,
-    /// keys, ids and names are not encoded. Limits of size count the encoded bytes.
-    ///
-    /// The last codec encodes; each codec decodes what it encoded. Workers without the codec postpone the jobs whose payload it encoded,
-    /// for [`TaskOptions::undecodable_for`]; after that a job fails with the code `codec_unknown` and keeps its payload, so it can be
-    /// retried. See [the guide](crate::guide::production).
-    pub fn codec(mut self, codec: impl PayloadCodec) -> Self {
-        self.codecs.add(Arc::new(codec), true);
-        self
-    }
-
-    /// A codec that decodes and does not encode: deploy it this way first, so that every process can read before one writes. Also for the
-    /// codec that another one has replaced.
-    pub fn decode_only(mut self, codec: impl PayloadCodec) -> Self {
-        self.codecs.add(Arc::new(codec), false);
-        self
-    }
-
-    /// Shortens internal times in tests.
-    #[cfg(feature = "testing")]
-    #[doc(hidden)]
-    pub fn timings(mut self, timings: Timings) -> Self {
-        self.timings = timings;
-        self
-    }
-
-    /// Sets how an error of type `T` is handled in all tasks: its code, whether it is fatal, when to retry.
-    ///
-    /// [`TaskHandler::on_error`] of a task takes precedence.
-    pub fn on_error<T: StdError + Send + Sync + 'static>(
-        mut self,
-        say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
-    ) -> Self {
-        self.errors.push(error_map(say));
-        self
-    }
-
-    /// Checks the settings, connects within 5 s, and checks the server.
-    ///
-    /// The tokio runtime on which this is called must keep running while the App is used, as with sqlx or reqwest. It
-    /// runs shared connections and tasks. If it ends, calls in progress may fail with [`Error::Closed`], and later calls
-    /// connect again on the runtime of their caller. Heartbeats and sweeps have their own thread.
-    ///
-    /// # Errors
-    /// - [`Error::Config`] if settings are not valid. It lists all faults.
-    /// - [`Error::Connect`] if the server cannot be reached. It contains the address.
-    /// - [`Error::Denied`] if the Redis user lacks a permission.
-    /// - [`Error::Unsupported`] if the server is older than Redis 6.2, or its eviction policy could evict jobs.
-    pub async fn build(self) -> Result<App, Error> {
-        let mut faults = Faults::default();
-        faults.gather(validate::prefix(&self.prefix));
-        faults.gather(TaskOptions::new().resolve(&self.defaults));
-        faults.gather(validate::event_capacity(self.event_capacity));
-        faults.gather(validate::dispatch_timeout(self.dispatch_timeout));
-        self.codecs.check(&mut faults);
-        let store = match Store::open(
-            &self.url,
-            &self.access,
-            WorkerId::generate().as_str(),
-            &self.prefix,
-            self.eviction,
-            self.dispatch_timeout,
-            self.timings,
-        ) {
-            Err(Error::Config(url)) => faults.gather(Err(url)),
-            opened => Some(opened?),
-        };
-        faults.finish()?;
-        let store = Arc::new(store.ok_or(Error::Closed)?.with_codecs(self.codecs));
-        if !self.lazy {
-            store.ready_in_time().await?;
-        }
-        let events = EventHub::new(Arc::clone(&store), self.event_capacity);
-        let (defaults, data, errors, layers) = (self.defaults, Arc::new(self.data), self.errors, self.layers);
-        let progress = Arc::new(WorkflowProgress::new(Arc::clone(&store)));
-        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, layers, tasks: Mutex::default(), progress })))
-    }
-}
-
-impl fmt::Debug for AppBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may contain a password.
-        f.debug_struct("AppBuilder")
-            .field("prefix", &self.prefix)
-            .field("defaults", &self.defaults)
-            .field("lazy", &self.lazy)
-            .field("event_capacity", &self.event_capacity)
-            .field("dispatch_timeout", &self.dispatch_timeout)
-            .finish_non_exhaustive()
-    }
-}
-
 impl App {
-    /// A builder with the defaults.
-    pub fn builder() -> AppBuilder {
-        AppBuilder {
-            url: "redis://127.0.0.1:6379".to_owned(),
-            access: ConnectOptions::default(),
-            prefix: "heartline".to_owned(),
-            defaults: TaskOptions::new(),
-            lazy: false,
-            eviction: EvictionCheck::Refuse,
-            event_capacity: 1024,
-            dispatch_timeout: Duration::from_secs(10),
-            timings: Timings::default(),
-            data: Data::default(),
-            errors: Vec::new(),
-            layers: Vec::new(),
-            codecs: Codecs::default(),
-        }
-    }
-
     /// Declares a task with its options and its handler, and returns a reference to dispatch with.
     ///
     /// The handler is called with a [`Context`] and the input, once for each run. A returned error, a panic and a timeout each use one
