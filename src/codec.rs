@@ -148,6 +148,7 @@ impl Codecs {
     }
 
     /// The name of the codec that encodes new values.
+    #[cfg(any(test, feature = "schedules"))]
     pub(crate) fn encoder(&self) -> Option<&str> {
         self.encoder.as_deref().map(PayloadCodec::name)
     }
@@ -182,21 +183,13 @@ impl Codecs {
         json.map(Cow::Owned).map_err(|source| CodecError::Failed { name: name.to_owned(), source })
     }
 
-    /// A stored value for people. Bytes that are not JSON become text.
-    ///
-    /// # Errors
-    /// What can be said about a value that cannot be decoded.
-    pub(crate) fn readable(&self, stored: &[u8]) -> Result<Value, String> {
-        match self.decode(stored) {
-            Ok(json) => Ok(serde_json::from_slice(&json).unwrap_or_else(|_| String::from_utf8_lossy(&json).into())),
-            Err(CodecError::Unknown { name, bytes }) => Err(encoded_by(&name, bytes)),
-            Err(e @ CodecError::Failed { .. }) => Err(format!("{} bytes; {}", stored.len(), e.with_causes())),
-        }
-    }
-
-    /// The same, with the text in place of the value.
+    /// A stored value for people. Bytes that are not JSON become text, and so does what is known about a value that cannot be decoded.
     pub(crate) fn shown(&self, stored: &[u8]) -> Value {
-        self.readable(stored).unwrap_or_else(Value::String)
+        match self.decode(stored) {
+            Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|_| String::from_utf8_lossy(&json).into()),
+            Err(CodecError::Unknown { name, bytes }) => encoded_by(&name, bytes).into(),
+            Err(e @ CodecError::Failed { .. }) => format!("{} bytes; {}", stored.len(), e.with_causes()).into(),
+        }
     }
 }
 

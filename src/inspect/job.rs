@@ -107,8 +107,6 @@ pub struct JobReport {
     /// Its payload, as selected by [`JobValues`]. A string if it is not valid JSON. If this App cannot decode it, a string that says so and
     /// names the codec.
     pub payload: Option<Value>,
-    /// Whether `payload` is such a string, so that it cannot be dispatched again.
-    pub is_payload_encoded: bool,
     /// Its result, selected in the same way.
     pub result: Option<Value>,
     /// Its last checkpoint, unless [`JobValues::None`] was passed.
@@ -172,9 +170,7 @@ impl Inspector {
         };
         if is_wanted(report.payload_bytes) {
             let payload = self.value(&keys, &report.id, report.payload_bytes, Column::Payload).await?;
-            let payload = payload.map(|payload| self.store.codecs.readable(&payload));
-            report.is_payload_encoded = payload.as_ref().is_some_and(Result::is_err);
-            report.payload = payload.map(|payload| payload.unwrap_or_else(Value::String));
+            report.payload = payload.map(|payload| self.store.codecs.shown(&payload));
         }
         if report.checkpoint_bytes > 0 && values != JobValues::None {
             let stored = self.ask(async |conn| note::stored(conn, &keys, Key::Checkpoint, &report.id).await).await?;
@@ -265,7 +261,6 @@ fn report(task: &str, id: JobId, found: Inspected, codecs: &Codecs) -> JobReport
         result_bytes: found.result_bytes,
         checkpoint_bytes: found.checkpoint_bytes,
         payload: None,
-        is_payload_encoded: false,
         result: None,
         checkpoint: None,
         id,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::drive::{self, HandlerEnd};
+use super::outcome::unreadable_value;
 use crate::backend::report::Disposition;
 use crate::error::job_error::mapped;
 use crate::escape::Escaped;
@@ -21,7 +22,7 @@ use crate::runtime::held_jobs::{Flags, HeldJob};
 use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
-/// How long a hook waits whose value this worker cannot decode.
+/// How long a hook waits for another worker after this one could not read a value.
 const UNDECODABLE: Duration = Duration::from_secs(10);
 
 /// Runs the hook once. `stored_json` is the stored value or error. `runs` are the failed runs and the stalls of the handler.
@@ -73,6 +74,9 @@ fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolve
         _ if not_its_fault => Disposition::Requeue,
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, &task.errors);
+            if let Some(code) = unreadable_value(&e) {
+                return undecodable(code, e.message(), before);
+            }
             let error = StoredError { code: e.code().to_owned(), message: e.message() };
             if e.is_fatal() {
                 return Disposition::Hooked(Some(error));
@@ -80,11 +84,7 @@ fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolve
             // If a snooze used no attempt, a hook could snooze forever and keep its job from ending.
             failed(error.code, error.message, before, e.snooze_delay().or(e.rest()).or(e.retry_after_delay()), options)
         }
-        HandlerEnd::Returned(Err(RunError::Undecodable(code, message))) => {
-            // Another worker may have the codec. The job has ended, so it cannot be retried after the hook has failed for good.
-            let error = StoredError { code: code.to_owned(), message };
-            Disposition::HookRetry { failed: before, delay: UNDECODABLE, error }
-        }
+        HandlerEnd::Returned(Err(RunError::Undecodable(code, message))) => undecodable(code, message, before),
         HandlerEnd::Returned(Err(RunError::Codec(message))) => {
             // Another version of the hook may accept it.
             failed(codes::CODEC.to_owned(), message, before, None, options)
@@ -94,6 +94,13 @@ fn disposition(ended: HandlerEnd, held: &HeldJob, before: u32, options: &Resolve
             failed(codes::TIMEOUT.to_owned(), format!("the hook took longer than {timeout:?}"), before, None, options)
         }
     }
+}
+
+/// A run of the hook that could not read a value: another worker may have the codec. It counts as no failure, because the job has ended:
+/// it cannot be retried after its hook has failed for good.
+fn undecodable(code: &str, message: String, before: u32) -> Disposition {
+    let error = StoredError { code: code.to_owned(), message };
+    Disposition::HookRetry { failed: before, delay: UNDECODABLE, error }
 }
 
 /// A failed run of the hook, after `before` failed ones. It may be retried.

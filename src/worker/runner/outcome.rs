@@ -27,10 +27,6 @@ pub(super) fn outcome(
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::GOT_FROZEN);
-    let ended = match ended {
-        HandlerEnd::Returned(Err(RunError::Handler(e))) => HandlerEnd::Returned(Err(handled(mapped(e, errors)))),
-        ended => ended,
-    };
     let (code, message, retry_after, fatal) = match ended {
         HandlerEnd::Returned(Ok(Some(value))) if held.id.is_of_workflow() && value.len() > NODE_LIMIT => {
             let what =
@@ -44,6 +40,10 @@ pub(super) fn outcome(
         HandlerEnd::Dropped => return Disposition::Requeue,
         _ if not_its_fault => return Disposition::Requeue,
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
+            let e = mapped(e, errors);
+            if let Some(code) = unreadable_value(&e) {
+                return undecodable(code, e.message(), (attempt, snoozes), options);
+            }
             if let Some(delay) = e.snooze_delay() {
                 let snoozes = Snoozes { snoozed: snoozes.snoozed.saturating_add(1), ..snoozes };
                 return Disposition::Snooze { snoozes, delay };
@@ -54,12 +54,7 @@ pub(super) fn outcome(
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(code, message))) => {
-            if let Some(delay) = options.undecodable_pause(snoozes.undecodable) {
-                let error = StoredError { code: code.to_owned(), message };
-                let snoozes = Snoozes { undecodable: snoozes.undecodable.saturating_add(1), ..snoozes };
-                return Disposition::Undecodable { snoozes, delay, error };
-            }
-            (code.to_owned(), message, None, true)
+            return undecodable(code, message, (attempt, snoozes), options);
         }
         HandlerEnd::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),
         HandlerEnd::Panicked(message) => (codes::PANIC.to_owned(), message, None, false),
@@ -73,20 +68,25 @@ pub(super) fn outcome(
     failed(code, message, attempt, retry_after, options)
 }
 
-/// The error of a handler. If the handler could not read an encoded value, the job is as one with an unreadable payload: another worker
-/// may have the codec.
-fn handled(e: JobError) -> RunError {
-    let of_call = e.downcast_ref::<Error>().and_then(|e| match e {
-        Error::PayloadCodec { source, .. } => Some(source.code()),
-        _ => None,
-    });
-    let of_note = || match e.downcast_ref::<NoteError>()? {
-        NoteError::PayloadCodec { source, .. } => Some(source.code()),
-        _ => None,
+/// The code of a handler's error, if the handler failed because it could not read an encoded value: another worker may have the codec.
+/// `None` if the error is fatal by the user's choice.
+pub(super) fn unreadable_value(e: &JobError) -> Option<&'static str> {
+    let source = match (e.downcast_ref::<Error>(), e.downcast_ref::<NoteError>()) {
+        (Some(Error::PayloadCodec { source, .. }), _) | (_, Some(NoteError::PayloadCodec { source, .. })) => source,
+        _ => return None,
     };
-    match of_call.or_else(of_note).filter(|_| !e.is_fatal()) {
-        Some(code) => RunError::Undecodable(code, e.message()),
-        None => RunError::Handler(e),
+    (!e.is_fatal()).then(|| source.code())
+}
+
+/// A run that could not read a value. It is postponed, and fails when `undecodable_for` is over.
+fn undecodable(code: &str, message: String, (attempt, snoozes): (u32, Snoozes), options: &Resolved) -> Disposition {
+    let error = StoredError { code: code.to_owned(), message };
+    match options.undecodable_pause(snoozes.undecodable) {
+        Some(delay) => {
+            let snoozes = Snoozes { undecodable: snoozes.undecodable.saturating_add(1), ..snoozes };
+            Disposition::Undecodable { snoozes, delay, error }
+        }
+        None => Disposition::Failed { attempt, error },
     }
 }
 
@@ -136,5 +136,24 @@ pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options
         | Disposition::Requeue
         | Disposition::Begin { .. }
         | Disposition::Unstart => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::CodecError;
+
+    #[test]
+    fn an_error_about_an_encoded_value_gives_its_code_unless_it_is_fatal() {
+        let unknown = || CodecError::Unknown { name: "aes-gcm".to_owned(), bytes: 7 };
+        let of_call =
+            || JobError::from(Error::PayloadCodec { what: "the value of a node".to_owned(), source: unknown() });
+        let failed = CodecError::Failed { name: "aes-gcm".to_owned(), source: "no key".into() };
+        let of_note = JobError::from(NoteError::PayloadCodec { what: "checkpoint", source: failed });
+        assert_eq!(unreadable_value(&of_call()), Some(codes::CODEC_UNKNOWN));
+        assert_eq!(unreadable_value(&of_note), Some(codes::CODEC));
+        assert_eq!(unreadable_value(&of_call().fatal()), None);
+        assert_eq!(unreadable_value(&JobError::from(Error::Closed)), None);
     }
 }
