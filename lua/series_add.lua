@@ -18,6 +18,7 @@ end
 
 -- Each row is used again after a day of minutes, or 30 days of hours.
 local rows, spent = {}, {}
+local function set(field, value) rows[#rows + 1], rows[#rows + 2] = field, value end
 for _, of in ipairs({ { 'm', 60000, 1440 }, { 'h', 3600000, 720 } }) do
   local name, length, rows_of_kind = unpack(of)
   local number, sums, words = math.floor(now / length), {}, {}
@@ -28,9 +29,9 @@ for _, of in ipairs({ { 'm', 60000, 1440 }, { 'h', 3600000, 720 } }) do
   add_durations(sums, ARGV[1])
   for bucket, count in pairs(sums) do words[#words + 1] = bucket .. ' ' .. string.format('%d', count) end
   table.sort(words)
-  for _, word in ipairs({ row, counters }) do rows[#rows + 1] = word end
+  set(row, counters)
   if #words > 0 then
-    for _, word in ipairs({ row .. 'd', table.concat(words, ' ') }) do rows[#rows + 1] = word end
+    set(row .. 'd', table.concat(words, ' '))
   elseif before[2] then
     spent[#spent + 1] = row .. 'd'
   end

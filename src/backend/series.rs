@@ -20,8 +20,8 @@ pub(crate) struct RowKind {
 pub(crate) const MINUTES: RowKind = RowKind { name: 'm', ms: 60_000, rows: 1440 };
 pub(crate) const HOURS: RowKind = RowKind { name: 'h', ms: 3_600_000, rows: 720 };
 
-/// The most rows that one call reads.
-const ROWS: usize = 240;
+/// The most fields that one call reads.
+const FIELDS: usize = 480;
 
 /// How long runs waited, and how long they took.
 #[derive(Clone, Debug)]
@@ -102,8 +102,8 @@ pub(crate) async fn read(
     numbers: &[u64],
     has_durations: bool,
 ) -> Result<Vec<SeriesRow>> {
-    let mut rows = Vec::new();
-    for numbers in numbers.chunks(ROWS) {
+    let (mut rows, fields_of_row) = (Vec::new(), 1 + usize::from(has_durations));
+    for numbers in numbers.chunks(FIELDS / fields_of_row) {
         let mut call = redis::cmd("HMGET");
         call.arg(keys.get(Key::Series));
         for number in numbers {
@@ -114,7 +114,7 @@ pub(crate) async fn read(
             call.arg(row);
         }
         let words: Vec<Option<Text>> = call.call(conn, "series").await?;
-        for (number, words) in numbers.iter().zip(words.chunks(1 + usize::from(has_durations))) {
+        for (number, words) in numbers.iter().zip(words.chunks(fields_of_row)) {
             let counters = words.last().and_then(Option::as_ref);
             let row = counters.and_then(|Text(counters)| SeriesRow::from_wire(counters));
             let Some(mut row) = row.filter(|row| row.at_ms / kind.ms == *number) else { continue };

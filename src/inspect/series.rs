@@ -10,7 +10,7 @@ use crate::backend::series::{self, Durations, HOURS, MINUTES, RowKind, SeriesRow
 use crate::error::Error;
 use crate::join::try_join_all;
 use crate::log_buckets::{BucketCounts, quantile};
-use crate::unix_time::{as_ms, at_ms, ms_since_1970};
+use crate::unix_time::{as_ms, at_ms, ms_of, ms_since_1970};
 
 /// How far back a series reaches, and in what steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -84,7 +84,7 @@ pub struct DurationQuantiles {
 }
 
 impl Inspector {
-    /// The time series of a task. It reads up to 1,441 rows of each partition. An unknown task has a series of gaps.
+    /// The time series of a task. It reads up to 1,440 rows of each partition. An unknown task has a series of gaps.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not that of a task, and those of every call, see [`Error`].
@@ -107,7 +107,7 @@ impl Inspector {
     }
 
     async fn series_of(&self, task: &str, steps: Steps, has_durations: bool) -> Result<TaskSeries, Error> {
-        let now_ms = self.now_ms().await?;
+        let now_ms = ms_of(self.now().await);
         let numbers = steps.numbers(now_ms);
         let tables = self.tables_if_known(task).await?;
         let read = async |keys: &TaskKeys| {
@@ -118,7 +118,7 @@ impl Inspector {
     }
 }
 
-/// The steps of a series: each has some rows, of which every `stride`th is read.
+/// The steps of a series: each has some rows, and every `stride`th row is read.
 #[derive(Clone, Copy, Debug)]
 struct Steps {
     kind: RowKind,

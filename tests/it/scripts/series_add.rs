@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use redis::AsyncCommands;
 
 use crate::scripts::call::{Task, assert_keys};
@@ -8,6 +10,17 @@ const HOUR: u64 = 60 * MINUTE;
 /// The rows of this time, by minute and by hour.
 fn rows_at(ms: u64) -> [String; 2] {
     [format!("m{}", ms / MINUTE % 1440), format!("h{}", ms / HOUR % 720)]
+}
+
+/// The time, ms. Waits for the next minute if this one is nearly over, so that all calls of a test write the same rows.
+async fn early_in_minute(task: &mut Task) -> u64 {
+    loop {
+        let now = task.now_ms().await as u64;
+        if now % MINUTE < MINUTE - 5_000 {
+            return now;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// The rows of the present, and what they hold: counters without their time, and durations.
@@ -27,10 +40,7 @@ async fn present(task: &mut Task) -> Vec<(String, String)> {
 #[tokio::test]
 async fn counters_are_replaced_and_durations_are_added() {
     let mut task = Task::with("meta in=9, out=5, outFailed=1").await;
-    // The first call may be the last of its minute.
-    while task.now_ms().await as u64 % MINUTE > MINUTE - 5_000 {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    }
+    let _ = early_in_minute(&mut task).await;
     assert_eq!(task.ok("series_add", "'w3 2 r10 1'").await, "[added]");
     task.write("meta in=12").await;
     assert_eq!(task.ok("series_add", "'w3 1 w0 4'").await, "[added]");
@@ -42,7 +52,7 @@ async fn counters_are_replaced_and_durations_are_added() {
 #[tokio::test]
 async fn a_row_of_an_earlier_day_is_used_again() {
     let mut task = Task::with("meta in=9").await;
-    let now = task.now_ms().await as u64;
+    let now = early_in_minute(&mut task).await;
     let key = task.key("series");
     for (row, at) in rows_at(now).iter().zip([now - 24 * HOUR, now - 720 * HOUR]) {
         let _: () = task.conn.hset(&key, row, format!("{at} 3 2 1")).await.unwrap();
