@@ -8,6 +8,7 @@ use crate::backend::quiet::{self, QuietMark};
 use crate::config_error::{ConfigError, ConfigErrors, shown};
 use crate::error::Error;
 use crate::escape::Escaped;
+use crate::join::join_all;
 
 impl Inspector {
     /// Asks a worker to claim no more jobs until [`resume_worker`](Inspector::resume_worker). It finishes the jobs that run, requeues those
@@ -49,23 +50,24 @@ impl Inspector {
     }
 
     /// Makes the worker look at its mark, and records a change among the events of its tasks. The mark counts without both.
-    async fn tell(&self, known: &WorkerReport, is_quiet: Option<bool>) {
+    async fn tell(&self, known: &WorkerReport, change: Option<bool>) {
         let worker = known.worker.as_str();
-        for (at, task) in known.tasks.iter().enumerate() {
-            let keys = &*self.store.tables(&task.task).first();
-            let told = self.ask(async |conn| {
-                if at == 0 {
-                    self.store.hint_worker(conn, worker, keys).await?;
-                }
-                match is_quiet {
-                    Some(is_quiet) => quiet::record(conn, keys, &self.by, worker, is_quiet).await,
-                    None => Ok(()),
-                }
-            });
-            if let Err(e) = told.await {
-                tracing::debug!(task = %Escaped(&task.task), worker = %Escaped(worker), error = %e.chain(),
-                    "the mark of a quiet worker could not be recorded among the events");
-            }
+        let tables: Vec<_> = known.tasks.iter().map(|task| self.store.tables(&task.task).first()).collect();
+        if let Some(keys) = tables.first() {
+            let hint = self.ask(async |conn| self.store.hint_worker(conn, worker, keys).await).await;
+            log_failure(worker, hint);
         }
+        let Some(is_quiet) = change else { return };
+        let records = tables
+            .iter()
+            .map(|keys| self.ask(async |conn| quiet::record(conn, keys, &self.by, worker, is_quiet).await));
+        join_all(records).await.into_iter().for_each(|recorded| log_failure(worker, recorded));
+    }
+}
+
+fn log_failure(worker: &str, told: Result<(), Error>) {
+    if let Err(e) = told {
+        tracing::debug!(worker = %Escaped(worker), error = %e.chain(),
+            "the worker got no hint, or its quiet is not among the events");
     }
 }
