@@ -57,8 +57,8 @@ fn print_status(
     if session.out.is_json {
         session.out.json(&serde_json::json!({
             "healthy": is_healthy, "diagnoses": diagnoses, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
-            "failed": failed, "workers": { "live": count(WorkerState::Live), "quiet": count(WorkerState::Quiet), "stopping": count(WorkerState::Stopping),
-            "silent": count(WorkerState::Silent) }, "server": session.place, "unreachable_lists": away,
+            "failed": failed, "workers": { "live": count(WorkerState::Live), "quiet": count(WorkerState::Quiet),
+            "stopping": count(WorkerState::Stopping), "silent": count(WorkerState::Silent) }, "server": session.place, "unreachable_lists": away,
         }))?;
     } else {
         session.out.line(&session.place)?;

@@ -93,7 +93,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn status(&self) -> Result<CallToolResult, ErrorData> {
-        self.run(vec!["status".to_owned()]).await
+        self.run("status", [], []).await
     }
 
     #[tool(
@@ -101,12 +101,12 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn diagnose(&self, Parameters(OfTask { task }): Parameters<OfTask>) -> Result<CallToolResult, ErrorData> {
-        self.run(of(&["task", "show"], [task])).await
+        self.run("task show", [], [task]).await
     }
 
     #[tool(description = "All tasks with their counts, rates and workers.", annotations(read_only_hint = true))]
     async fn tasks(&self) -> Result<CallToolResult, ErrorData> {
-        self.run(vec!["tasks".to_owned()]).await
+        self.run("tasks", [], []).await
     }
 
     #[tool(
@@ -115,11 +115,10 @@ impl Tools {
     )]
     async fn jobs(&self, Parameters(asked): Parameters<JobsOf>) -> Result<CallToolResult, ErrorData> {
         let JobsOf { task, state, code, text, older, younger, limit, cursor } = asked;
-        let options = [("state", state), ("code", code), ("text", text), ("older", older), ("younger", younger)];
-        let options = options.into_iter().chain([("limit", limit.map(|limit| limit.to_string())), ("cursor", cursor)]);
-        let options = [("task", Some(task))].into_iter().chain(options);
-        let given = options.filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
-        self.run(["jobs".to_owned(), "list".to_owned()].into_iter().chain(given).collect()).await
+        let limit = limit.map(|limit| limit.to_string());
+        let of = [("task", Some(task)), ("state", state), ("code", code), ("text", text)];
+        let page = [("older", older), ("younger", younger), ("limit", limit), ("cursor", cursor)];
+        self.run("jobs list", of.into_iter().chain(page), []).await
     }
 
     #[tool(
@@ -127,10 +126,8 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn job(&self, Parameters(OfJob { task, id }): Parameters<OfJob>) -> Result<CallToolResult, ErrorData> {
-        let mut words = vec!["jobs".to_owned(), "show".to_owned(), format!("--task={task}")];
-        words.extend(self.values.then(|| "--values".to_owned()));
-        words.extend(["--".to_owned(), id]);
-        self.run(words).await
+        let command = if self.values { "jobs show --values" } else { "jobs show" };
+        self.run(command, [("task", Some(task))], [id]).await
     }
 
     #[tool(
@@ -138,7 +135,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn failures(&self, Parameters(OfTask { task }): Parameters<OfTask>) -> Result<CallToolResult, ErrorData> {
-        self.run(vec!["jobs".to_owned(), "codes".to_owned(), format!("--task={task}")]).await
+        self.run("jobs codes", [("task", Some(task))], []).await
     }
 
     #[tool(
@@ -146,7 +143,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn stalls(&self, Parameters(asked): Parameters<MaybeTask>) -> Result<CallToolResult, ErrorData> {
-        self.run(maybe(&["stalls", "list"], asked.task)).await
+        self.run("stalls list", [("task", asked.task)], []).await
     }
 
     #[tool(
@@ -154,8 +151,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn stall(&self, Parameters(OfJob { task, id }): Parameters<OfJob>) -> Result<CallToolResult, ErrorData> {
-        let words = ["stalls", "explain"].map(str::to_owned).into_iter();
-        self.run(words.chain([format!("--task={task}"), "--".to_owned(), id]).collect()).await
+        self.run("stalls explain", [("task", Some(task))], [id]).await
     }
 
     #[tool(
@@ -163,7 +159,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn schedules(&self, Parameters(asked): Parameters<MaybeTask>) -> Result<CallToolResult, ErrorData> {
-        self.run(maybe(&["schedules", "list"], asked.task)).await
+        self.run("schedules list", [("task", asked.task)], []).await
     }
 
     #[tool(
@@ -171,7 +167,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn lanes(&self, Parameters(OfTask { task }): Parameters<OfTask>) -> Result<CallToolResult, ErrorData> {
-        self.run(of(&["lanes", "list"], [task])).await
+        self.run("lanes list", [], [task]).await
     }
 
     #[tool(
@@ -179,7 +175,7 @@ impl Tools {
         annotations(read_only_hint = true)
     )]
     async fn lane(&self, Parameters(OfKey { task, key }): Parameters<OfKey>) -> Result<CallToolResult, ErrorData> {
-        self.run(of(&["lanes", "show"], [task, key])).await
+        self.run("lanes show", [], [task, key]).await
     }
 
     #[tool(
@@ -190,7 +186,7 @@ impl Tools {
         &self,
         Parameters(MaybeWorker { worker }): Parameters<MaybeWorker>,
     ) -> Result<CallToolResult, ErrorData> {
-        self.run(of(&["workers"], worker)).await
+        self.run("workers", [], worker).await
     }
 }
 
@@ -202,10 +198,17 @@ impl Tools {
 impl ServerHandler for Tools {}
 
 impl Tools {
-    /// Runs a command that only reads. Its words are those of the command line.
-    async fn run(&self, words: Vec<String>) -> Result<CallToolResult, ErrorData> {
-        let words = std::iter::once("heartline".to_owned()).chain(words);
-        let args = match Args::try_parse_from(words) {
+    /// Runs a command that only reads, with options and with values that are not options.
+    async fn run(
+        &self,
+        command: &str,
+        options: impl IntoIterator<Item = (&'static str, Option<String>)>,
+        values: impl IntoIterator<Item = String>,
+    ) -> Result<CallToolResult, ErrorData> {
+        // Given like this, no text of an assistant is taken for another option or command.
+        let given = options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
+        let words = ["heartline"].into_iter().chain(command.split(' ')).map(str::to_owned).chain(given);
+        let args = match Args::try_parse_from(words.chain(["--".to_owned()]).chain(values)) {
             Ok(args) => args,
             Err(e) => return Ok(failed(e.to_string())),
         };
@@ -225,16 +228,4 @@ impl Tools {
 
 fn failed(what: String) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(what)])
-}
-
-/// A command with values that are not options.
-fn of(command: &[&str], values: impl IntoIterator<Item = String>) -> Vec<String> {
-    let words = command.iter().map(|word| (*word).to_owned());
-    words.chain(["--".to_owned()]).chain(values).collect()
-}
-
-/// A command about one task, or about all.
-fn maybe(command: &[&str], task: Option<String>) -> Vec<String> {
-    let words = command.iter().map(|word| (*word).to_owned());
-    words.chain(task.map(|task| format!("--task={task}"))).collect()
 }
