@@ -16,6 +16,8 @@ use heartline::{
     SilentSelection, codes,
 };
 
+use futures_util::future::try_join_all;
+
 use crate::frame::Frame;
 use crate::pages::lane;
 use crate::pages::run;
@@ -175,12 +177,10 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
 
 /// The warning for selected jobs.
 async fn poison_among(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error> {
-    let mut crashed = 0;
-    for id in &wanted.picked {
-        let job = board.inspector.job(&wanted.jobs.task, id, JobValues::None).await?;
-        let error = job.and_then(|job| job.error);
-        crashed += usize::from(error.is_some_and(|error| error.code == codes::WORKER_CRASHED));
-    }
+    let reads = wanted.picked.iter().map(|id| board.inspector.job(&wanted.jobs.task, id, JobValues::None));
+    let jobs = try_join_all(reads).await?;
+    let errors = jobs.into_iter().flatten().filter_map(|job| job.error);
+    let crashed = errors.filter(|error| error.code == codes::WORKER_CRASHED).count();
     let warning = format!("{crashed} of them failed because their workers died or hung, and may kill workers again.");
     Ok((crashed > 0).then_some(warning))
 }

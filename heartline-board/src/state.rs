@@ -102,16 +102,10 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Looks {
     last: Option<Seen>,
-    earlier: Earlier,
+    /// The tasks and workers of the read before.
+    earlier: Option<Arc<FleetReport>>,
     /// The last error, and when it occurred.
     failed: Option<(Instant, Arc<Error>)>,
-}
-
-/// What is kept of earlier reads: only what pages show, since a fleet may be large.
-#[derive(Clone, Default)]
-pub(crate) struct Earlier {
-    /// The read before the last one.
-    pub(crate) fleet: Option<Arc<FleetReport>>,
 }
 
 /// One read of the fleet.
@@ -171,8 +165,8 @@ impl Board {
         plot::sparkline(&*self.series.of((task, ""), |_| true, read).await.ok()?)
     }
 
-    /// All tasks and workers, read at most a second ago, and what is kept of earlier reads.
-    pub(crate) async fn look(&self) -> Result<(Seen, Earlier), Arc<Error>> {
+    /// All tasks and workers, read at most a second ago, and those of the read before.
+    pub(crate) async fn look(&self) -> Result<(Seen, Option<Arc<FleetReport>>), Arc<Error>> {
         let came = Instant::now();
         let mut looks = self.seen.lock().await;
         // Callers that waited for a failed read must not each try again.
@@ -185,7 +179,7 @@ impl Board {
         match self.look_anew(looks.last.as_ref()).await {
             Ok(seen) => {
                 let before = looks.last.replace(seen.clone());
-                looks.earlier.fleet = before.map(|before| before.fleet);
+                looks.earlier = before.map(|before| before.fleet);
                 Ok((seen, looks.earlier.clone()))
             }
             Err(e) => {

@@ -98,7 +98,7 @@ pub(crate) fn word(kind: &Kind) -> &'static str {
         Kind::SchedulesLate { .. } => "ticks late",
         Kind::SchedulesUnreadable { .. } | Kind::SchedulesOverlap { .. } | Kind::SchedulesDiffer { .. } => "schedules",
         Kind::Unreadable { .. } | Kind::ForeignKeys { .. } | Kind::InvalidTaskName { .. } => "unreadable",
-        _ => "look",
+        _ => "note",
     }
 }
 

@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use crate::badge::{self, Badge};
 use crate::frame::Frame;
-use crate::state::{Board, PageResult, answer, encoded};
+use crate::state::{Board, PageResult, answer};
+use crate::steps::Pages;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -43,7 +44,8 @@ struct Row {
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
     let report = board.or_failed(board.inspector.find(&asked.q).await)?;
-    let mut rows: Vec<Row> = report.matches.iter().filter_map(|found| row(&board, found)).collect();
+    let pages = Pages(&board.options.base);
+    let mut rows: Vec<Row> = report.matches.iter().filter_map(|found| row(&pages, found)).collect();
     if let ([only], true, true) = (&rows[..], report.is_exact, report.unread.is_empty()) {
         return Ok(Redirect::to(&only.url).into_response());
     }
@@ -57,28 +59,26 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     }))
 }
 
-fn row(board: &Board, found: &Match) -> Option<Row> {
+fn row(pages: &Pages<'_>, found: &Match) -> Option<Row> {
     let (kind, name, of, badge, url) = match found {
-        Match::Task { task } => ("task", task.clone(), "", None, format!("/task?task={}", encoded(task))),
+        Match::Task { task } => ("task", task.as_str(), "", None, pages.of("task", &[("task", task)])),
         Match::Job { task, id, state } => {
-            let url = format!("/job?task={}&id={}", encoded(task), encoded(id.as_str()));
-            ("job", id.to_string(), task.as_str(), Some(badge::of_job(*state)), url)
+            let (id, badge) = (id.as_str(), badge::of_job(*state));
+            ("job", id, task.as_str(), Some(badge), pages.of("job", &[("task", task), ("id", id)]))
         }
-        Match::Worker { worker } => {
-            ("worker", worker.to_string(), "", None, format!("/worker?worker={}", encoded(worker.as_str())))
-        }
+        Match::Worker { worker } => ("worker", worker.as_str(), "", None, pages.worker(worker.as_str())),
         Match::Workflow { workflow } => {
-            ("workflow", workflow.clone(), "", None, format!("/flow?workflow={}", encoded(workflow)))
+            ("workflow", workflow.as_str(), "", None, pages.of("flow", &[("workflow", workflow)]))
         }
         Match::Instance { workflow, id, state } => {
-            let url = format!("/instance?workflow={}&id={}", encoded(workflow), encoded(id));
-            ("instance", id.clone(), workflow.as_str(), Some(badge::of_flow(*state)), url)
+            let url = pages.of("instance", &[("workflow", workflow), ("id", id)]);
+            ("instance", id.as_str(), workflow.as_str(), Some(badge::of_flow(*state)), url)
         }
         Match::Schedule { task, name } => {
-            let url = format!("/schedule?task={}&name={}", encoded(task), encoded(name));
-            ("schedule", name.clone(), task.as_str(), None, url)
+            let url = pages.of("schedule", &[("task", task), ("name", name)]);
+            ("schedule", name.as_str(), task.as_str(), None, url)
         }
         _ => return None,
     };
-    Some(Row { kind, name, of: of.to_owned(), badge, url: board.url(&url) })
+    Some(Row { kind, name: name.to_owned(), of: of.to_owned(), badge, url })
 }

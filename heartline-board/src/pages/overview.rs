@@ -79,7 +79,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let log = board.stalls.log(&board.inspector, &fleet.tasks).await;
     let hours = log.hours(board.inspector.now().await);
     let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
-    let mut rows = rows(fleet, earlier.fleet.as_deref(), &diagnoses);
+    let mut rows = rows(fleet, earlier.as_deref(), &diagnoses);
     let sparks = rows.iter().take(SPARKS).map(|row| async { board.sparkline(&row.task.task).await });
     let sparks = join_all(sparks).await;
     rows.iter_mut().zip(sparks).for_each(|(row, spark)| row.spark = spark);

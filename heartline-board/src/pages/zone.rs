@@ -22,7 +22,7 @@ struct ZonePage {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct ZoneForm {
     zone: String,
 }
 
@@ -31,9 +31,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
 }
 
 /// Keeps the zone in a cookie for a year.
-pub(crate) async fn set(State(board): State<Arc<Board>>, head: Parts, Form(wanted): Form<Wanted>) -> Response {
-    let Some(zone) = Zone::named(&wanted.zone) else {
-        let page = ZonePage { frame: board.frame(&head), wrong: wanted.zone };
+pub(crate) async fn set(State(board): State<Arc<Board>>, head: Parts, Form(form): Form<ZoneForm>) -> Response {
+    let Some(zone) = Zone::named(&form.zone) else {
+        let page = ZonePage { frame: board.frame(&head), wrong: form.zone };
         return (StatusCode::BAD_REQUEST, answer(&page)).into_response();
     };
     let path = board.home();
