@@ -67,14 +67,15 @@ scripts! {
     SETTLE_KEYED "settle_keyed" of "settle", NOTE "note",
     // Calls that workers make on behalf of others.
     EXTEND_LOCKS "extend_locks", SHRINK "shrink", SWEEP "sweep", RECONCILE "reconcile", EXPIRE "expire",
-    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", TRIM_LANES "trim_lanes", SERIES_ADD "series_add", CLOSE "close", DECLARE "declare", PARTITIONS "partitions",
-    RIGHTS "rights",
+    TRIM "trim" on Completed, TRIM_UNIQUE "trim_unique", TRIM_LANES "trim_lanes",
+    SERIES_ADD "series_add", CLOSE "close", DECLARE "declare", PARTITIONS "partitions", RIGHTS "rights",
     // Calls by which people and tools read.
     INSPECT "inspect", STATES "states", COUNTS "counts", OVERVIEW "overview", JOBS "jobs" on Delayed, LANES "lanes",
     LANE_READ "lane_read",
     HISTORY "history" on Events,
     // Calls by which people act.
-    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", QUIET "quiet", LANE_PUT "lane_put", FORGET "forget",
+    CANCEL "cancel", RETRY "retry", REMOVE "remove", RUN_NOW "run_now", PAUSE "pause", RESUME "resume", QUIET "quiet",
+    LANE_PUT "lane_put", FORGET "forget",
     SCAN "scan" on Payload, LOOK "look", MEND "mend", AUDITED "audited",
     // Each of these has one key, which belongs to no task.
     ANNOUNCE "announce", ENLIST "enlist" on Workers, TAKE_NAME "take_name" on Workers, FLOW_TURN "flow_turn" on Workers,

@@ -47,7 +47,7 @@ pub enum TaskEvent {
     Pause(PauseEvent),
 }
 
-/// The begin or end of a pause: of a task, or of one of its workers.
+/// The begin or end of the pause of a task, or of the quiet of one of its workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]

@@ -61,8 +61,7 @@ impl Inspector {
 /// ```
 ///
 /// Settings of a key are kept until [`reset`](Lanes::reset), also while it has no jobs. They hold for all workers, from the next claim
-/// on. A lower limit ends no running job. Other limits, and [`reset`](Lanes::reset), end
-/// a rest that a handler asked for.
+/// on. A lower limit ends no running job. Other limits, and [`reset`](Lanes::reset), end a rest that a handler asked for.
 ///
 /// # Errors
 /// [`Error::Config`] if a key, a limit or a number is not valid, and those of every call, see [`Error`].

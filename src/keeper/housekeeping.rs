@@ -1,6 +1,5 @@
 //! What the keeper does for each task every few seconds: it removes old terminal jobs, ends expired ones, and counts
-//! waiting ones. Every minute it removes unique keys whose jobs are gone. Every 30 s
-//! it records the time series.
+//! waiting ones. Every minute it removes unique keys whose jobs are gone. Every 30 s it records the time series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -167,8 +166,8 @@ pub(super) async fn trim_lanes(keeper: &Keeper, watch: &TaskMonitor) -> Result<(
     Ok(())
 }
 
-/// Records the counters of the task in its time series, and how long the runs of this worker waited and took. If the call fails, those
-/// durations are missing there.
+/// Records the counters of the task in its time series, and how long the runs of this worker waited and took. If the call fails, the
+/// series lacks these durations.
 pub(super) async fn record(keeper: &Keeper, watch: &TaskMonitor) -> Result<(), Error> {
     if clock::now().since(*watch.recorded.lock()) < keeper.worker.store.timings.series {
         return Ok(());

@@ -188,8 +188,8 @@ fn look(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) -> Worke
     if blocked > shortest * 2 {
         dead(format!("handlers have blocked the runtime for {blocked:.1?}"));
     }
-    let claims = !is_stopping && !worker.is_quiet();
-    for task in tasks.iter().filter(|task| claims && task.slots(worker).any_free()) {
+    let must_claim = !is_stopping && !worker.is_quiet();
+    for task in tasks.iter().filter(|task| must_claim && task.slots(worker).any_free()) {
         let claims = Claims {
             silent: now.since(task.silent_since()),
             interval: task.options.interval,
