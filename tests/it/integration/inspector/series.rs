@@ -23,10 +23,10 @@ async fn a_series_has_the_jobs_and_durations_of_each_minute() {
     let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).timings(timings).build().await.unwrap();
     let task = obedient(&test, &app, fast());
     let inspector = app.inspector();
-    // As if the worker of before had been there a minute ago.
+    // As if the worker of before had been there in each minute. This minute may be over before the first record.
     let now = inspector.now().await.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    for minute in [now / 60_000 - 1, now / 60_000 - 2] {
-        let counters = format!("{} 0 0 0", minute * 60_000 + 59_000);
+    for minute in [now / 60_000, now / 60_000 - 1] {
+        let counters = format!("{} 0 0 0", minute * 60_000);
         test.run::<u64>("HSET", "series", &[&format!("m{}", minute % 1440), &counters]).await;
     }
     let worker = TestWorker::start(app.worker());
