@@ -135,8 +135,15 @@ function lanes.limit_of(most, rate, window)
   return limit
 end
 
+-- The starts of these keys and scores: empty if no key has a rate.
+function lanes.starts_of(ready, limit, own)
+  local keys, has_rate = {}, limit and limit.rate > 0
+  for at = 1, #ready, 2 do keys[#keys + 1], has_rate = ready[at], has_rate or own[ready[at]] end
+  return has_rate and redis.call('HMGET', lanes.starts, unpack(keys)) or {}
+end
+
 -- Reads how many jobs of the key may be claimed now: `room`. `own` has its own settings, if any.
-function lanes.read_lane(key, score, limit, own)
+function lanes.read_lane(key, score, limit, own, starts)
   local lane = { key = key, score = score, room = math.huge, weight = 1, ids = {}, from = '[' .. key .. '\0',
     to = '(' .. key .. '\1' }
   if own then
@@ -151,7 +158,6 @@ function lanes.read_lane(key, score, limit, own)
     lane.room = math.min(lane.room, math.max(0, limit.most - lane.running))
   end
   if limit.rate > 0 then
-    local starts = redis.call('HGET', lanes.starts, key)
     lane.steps, lane.used = steps_within(starts, limit.window, limit.this_step, lanes.now)
     lane.rate, lane.room = limit.rate, math.min(lane.room, math.max(0, limit.rate - lane.used))
   end
@@ -217,9 +223,10 @@ local function read_heads(lists, want, found)
   local own = own_settings(lanes.own, ready)
   -- Keys of large weights are among the first ones, so the sum is about that of all keys.
   for _, settings in pairs(own) do lanes.weights = lanes.weights + settings.weight - 1 end
+  local starts = #ready > 0 and lanes.starts_of(ready, limit, own)
   for at = 1, #ready, 2 do
     if #open == want then break end
-    local lane = lanes.read_lane(ready[at], tonumber(ready[at + 1]), limit, own[ready[at]])
+    local lane = lanes.read_lane(ready[at], tonumber(ready[at + 1]), limit, own[ready[at]], starts[(at + 1) / 2])
     lanes.read[#lanes.read + 1] = lane
     if lane.room > 0 then open[#open + 1], weights = lane, weights + lane.weight end
   end
@@ -246,17 +253,17 @@ local function read_heads(lists, want, found)
   return heads
 end
 
--- The score of the key in `turns` after `popped` of its entries were removed, `taken` of them claimed, which count as
--- this number of starts; nil if it has no jobs left. A key whose entries were tombstones has had its turn as well.
-function lanes.score_after(lane, taken, starts, popped, is_empty, turn, now_ms)
+-- The score of the key in `turns` after `popped` of its entries were removed, `taken` of them claimed; nil if it has
+-- no jobs left. A key whose entries were tombstones has had its turn as well.
+function lanes.score_after(lane, taken, popped, is_empty, turn, now_ms)
   if lanes.rests[lane.key] then return RESTING + now_ms + lanes.rests[lane.key] end
   if lane.paused then return FULL + now_ms end
   if is_empty then return nil end
   local limit = lane.limit
   if lane.running and lane.running + taken >= limit.most then return FULL + now_ms end
-  local needs = lane.used and costs.missing(lane, lane.used + starts)
+  local needs = lane.steps and costs.missing(lane, lane.steps.used)
   if needs then
-    local over = rest_until(lane.steps, limit.window, lane.used + starts, limit.rate, needs)
+    local over = rest_until(lane.steps, limit.window, limit.rate, needs)
     return RESTING + math.min(over, now_ms + lanes.looked_at)
   end
   if popped == 0 then return lane.score end
@@ -270,6 +277,7 @@ end
 local function pop_heads(found)
   local now_ms, popped, at, all, served, tag = math.floor(lanes.now / 1000), 0, 0, 0, 0, 0
   local out, turn, is_claimed, scores, gone, held = lanes.out, tonumber(turn_now(lanes.meta)) or 0, {}, {}, {}, {}
+  local started = {}
   for _, count in pairs(found.popped) do popped = popped + count end
   if popped > 0 then redis.call('ZREM', lanes.all, unpack(lanes.entries, 1, popped)) end
   if #out.all > lanes.left_by then leave_lanes(lanes, out.all) end
@@ -289,12 +297,13 @@ local function pop_heads(found)
     end
     if taken > 0 then all, served, tag = all + taken, served + lane.weight, math.max(tag, lane.score) end
     if lane.steps and taken > 0 then
-      redis.call('HSET', lanes.starts, lane.key, words_of_steps(lane.steps, lane.limit.this_step, starts))
+      add_starts(lane.steps, lane.limit.this_step, starts)
+      started[#started + 1], started[#started + 2] = lane.key, words_of_steps(lane.steps)
     end
     -- The job that does not fit is not the next one.
     if left > 0 then lane.needs = nil end
     local is_empty = lane.entries and left == 0 and not lane.has_more
-    local score = lanes.score_after(lane, taken, starts, #lane.ids - left, is_empty, turn, now_ms)
+    local score = lanes.score_after(lane, taken, #lane.ids - left, is_empty, turn, now_ms)
     if not score then
       gone[#gone + 1] = lane.key
     elseif score ~= lane.score then
@@ -312,6 +321,7 @@ local function pop_heads(found)
   end
   if #gone > 0 then redis.call('ZREM', lanes.turns, unpack(gone)) end
   if #scores > 0 then redis.call('ZADD', lanes.turns, unpack(scores)) end
+  if #started > 0 then redis.call('HSET', lanes.starts, unpack(started)) end
   if #held > 0 then redis.call('ZADD', lanes.lane_held, unpack(held)) end
   local ready = redis.call('ZCOUNT', lanes.turns, '-inf', '(' .. RESTING)
   if all > 0 then

@@ -49,11 +49,12 @@ local function note_limit(limit, found, expired, meta, news, now_ms)
   local steps, taken = limit.steps, #found.ids
   if steps then
     local starts = costs.starts(found, limit.rate)
-    local words = words_of_steps(steps, limit.this_step, starts)
+    add_starts(steps, limit.this_step, starts)
+    local words = words_of_steps(steps)
     if words ~= limit.starts then news[#news + 1], news[#news + 2] = 'starts', words end
-    local needs = costs.missing(limit, limit.used + starts)
+    local needs = costs.missing(limit, steps.used)
     if needs and not limit.rest then
-      limit.rest = rest_until(steps, limit.window, limit.used + starts, limit.rate, needs)
+      limit.rest = rest_until(steps, limit.window, limit.rate, needs)
       limit.length = limit.rest - now_ms
     end
   end
