@@ -183,6 +183,23 @@ impl Inspector {
         Ok(Some(report))
     }
 
+    /// What a copy of a job needs, with its payload if asked. `None` if there is no such job.
+    pub(super) async fn to_copy(&self, task: &str, id: &str, has_payload: bool) -> Result<Option<JobToCopy>, Error> {
+        self.first(task)?;
+        let id = JobId::parse(id)?;
+        let keys = self.table_of(task, &id).await?;
+        let found = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
+        let Some(found) = found else { return Ok(None) };
+        let payload = match has_payload {
+            true => self.value(&keys, &id, found.payload_bytes, Column::Payload).await?,
+            false => Some(Vec::new()),
+        };
+        let overrides = serde_json::from_str(&found.overrides).unwrap_or_default();
+        let priority = Some(priority_of(&found.priority)).filter(|priority| *priority != Priority::Normal);
+        let key = Some(found.key).filter(|key| !key.is_empty());
+        Ok(payload.map(|payload| JobToCopy { payload, overrides, priority, key }))
+    }
+
     async fn value(
         &self,
         keys: &Arc<TaskKeys>,
@@ -203,6 +220,16 @@ impl Inspector {
             self.store.read(response_time(bytes), async |conn| read(conn.clone()).await).await
         }
     }
+}
+
+/// The parts of a job that a copy of it has.
+pub(super) struct JobToCopy {
+    /// As it is stored.
+    pub(super) payload: Vec<u8>,
+    pub(super) overrides: Overrides,
+    /// `None` for the normal one.
+    pub(super) priority: Option<Priority>,
+    pub(super) key: Option<String>,
 }
 
 #[derive(Clone, Copy)]

@@ -7,10 +7,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Inspector;
+use super::parts::config;
 use crate::config_error::Faults;
 use crate::error::Error;
+use crate::error::value::read_value;
 use crate::events::hub::EventHub;
+use crate::job::id::MARK;
 use crate::job::state::JobState;
+use crate::options::overrides::Overrides;
 use crate::options::validate;
 use crate::task::dispatch::Dispatch;
 use crate::task::handle::JobHandle;
@@ -29,6 +33,34 @@ impl Inspector {
     /// fields as written.
     pub fn dispatch_json<P: Serialize>(&self, task: &str, payload: P) -> Result<Dispatch<P, Box<RawValue>>, Error> {
         Ok(TaskRef::<P, Box<RawValue>>::new(self.shared(task)?).dispatch(payload))
+    }
+
+    /// Dispatches a job again, as a new one with another id: with its input, or with this one, and with its priority, options and key.
+    /// The new job has no delay, no unique key and no tick, and does not expire. The old one is unchanged, whatever its state. `None` if
+    /// there is no such job.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a name or an id is not valid, or the job is a node of a workflow: retry its instance instead.
+    /// [`Error::PayloadCodec`] if this App cannot decode the input of the job. Awaiting the [`Dispatch`] has errors of its own.
+    pub async fn dispatch_copy(
+        &self,
+        task: &str,
+        id: &str,
+        input: Option<Box<RawValue>>,
+    ) -> Result<Option<Dispatch<Box<RawValue>, Box<RawValue>>>, Error> {
+        if id.starts_with(MARK) {
+            let rule = "must not be the job of a workflow node";
+            return Err(config("id", id, rule, "retry the instance of the workflow"));
+        }
+        let what = || format!("the input of the job {id} of {task}");
+        let Some(copied) = self.to_copy(task, id, input.is_none()).await? else { return Ok(None) };
+        let input = match input {
+            Some(input) => input,
+            None => read_value(&copied.payload, &self.store.codecs, what)?,
+        };
+        let copy = TaskRef::<Box<RawValue>, Box<RawValue>>::new(self.shared(task)?).dispatch(input);
+        let overrides = Overrides { delay: None, tick: None, ..copied.overrides };
+        Ok(Some(copy.with_overrides(overrides, copied.priority, copied.key)))
     }
 
     /// Waits until a job has ended and returns its value as written, as [`JobHandle::result`] without a type.

@@ -100,6 +100,17 @@ impl<I, O> Dispatch<I, O> {
         }
     }
 
+    /// Sets all options, the priority and the key.
+    pub(crate) fn with_overrides(
+        mut self,
+        overrides: Overrides,
+        priority: Option<Priority>,
+        key: Option<String>,
+    ) -> Dispatch<I, O> {
+        (self.overrides, self.priority, self.key) = (overrides, priority, key);
+        self
+    }
+
     /// The name of the task.
     #[must_use]
     pub fn task(&self) -> &str {

@@ -2,6 +2,7 @@
 
 mod acts;
 mod audit;
+mod copies;
 #[cfg(feature = "schedules")]
 mod find;
 mod health;
