@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use heartline::inspect::describe::{changed, runs_again};
-use heartline::inspect::text::{chain, many, placed, relative};
+use heartline::inspect::text::{brief, chain, many, placed, relative};
 use heartline::{
     BulkAction, BulkReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob,
     SilentSelection, codes,
@@ -19,6 +19,7 @@ use heartline::{
 use futures_util::future::try_join_all;
 
 use crate::frame::Frame;
+use crate::pages::dispatch;
 use crate::pages::lane;
 use crate::pages::run;
 use crate::pages::schedule;
@@ -62,6 +63,9 @@ pub(crate) async fn act(
     if !board.may(&head, wanted.offer()) {
         let title = if board.options.is_read_only { "This board is read only" } else { "You may not do this" };
         return Err(board.problem(StatusCode::FORBIDDEN, title, "Nothing was done."));
+    }
+    if let Some(form) = dispatch::mistake(&board, &head, &wanted) {
+        return Ok(form);
     }
     let not_begun = |e: Error| board.not_begun(&e);
     let asked = confirmation(&board, &head, &wanted, (verb, is_asked_about)).await;
@@ -119,7 +123,7 @@ async fn confirmation(
         return Ok(None);
     }
     let poison = poison(board, wanted).await?;
-    let runs_one = matches!(&*wanted.act, "retry" | "run_now" | "flow_retry" | "schedule_run");
+    let runs_one = runs_jobs(wanted);
     let is_asked_about = is_asked_about || to_type.is_some() && runs_one;
     if !is_asked_about && poison.is_none() {
         return Ok(None);
@@ -133,7 +137,7 @@ async fn confirmation(
     let wrong = if wanted.confirmed.is_empty() { "" } else { "The name is wrong. Nothing was done." };
     Ok(Some(answer(&ConfirmPage {
         frame: board.frame(head),
-        is_danger: !matches!(&*wanted.act, "retry" | "run_now" | "flow_retry" | "schedule_run"),
+        is_danger: !runs_jobs(wanted),
         what: format!("{verb}?"),
         yes: format!("Yes, {}", verb.to_lowercase()),
         text,
@@ -142,6 +146,12 @@ async fn confirmation(
         to_type: to_type.map(str::to_owned),
         wrong,
     })))
+}
+
+/// Whether the action runs jobs, and does nothing else.
+fn runs_jobs(wanted: &Wanted) -> bool {
+    let acts = ["retry", "run_now", "flow_retry", "schedule_run", "dispatch", "dispatch_copy"];
+    acts.contains(&wanted.act.as_str())
 }
 
 /// The warning before a retry of jobs that killed their workers.
@@ -202,6 +212,8 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "resume" => ("Resume", false),
         "retry" => ("Retry", is_about_many),
         "run_now" => ("Run now", is_about_many),
+        "dispatch" => ("Dispatch", false),
+        "dispatch_copy" => ("Run a copy", false),
         "cancel" => ("Cancel", true),
         "remove" => ("Remove", true),
         "requeue_claimed" => ("Requeue", true),
@@ -254,6 +266,10 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     if wanted.is_of_schedule() {
         let text = "A job is dispatched now, in addition to those of its ticks.";
         return Ok(Ok((now, format!("{}. {text}", wanted.target()))));
+    }
+    if wanted.act == "dispatch" {
+        let input = brief(&wanted.payload, 200);
+        return Ok(Ok((now, format!("A new job of {} is dispatched with the input {input}.", wanted.jobs.task))));
     }
     let is_watched = matches!(wanted.act.as_str(), "requeue_claimed" | "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
@@ -372,6 +388,7 @@ async fn done(
         "run_now" => step_by_step(wanted.bound(inspector.run_now(task, jobs)), "run now", run).await,
         "cancel" => step_by_step(wanted.bound(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
         "remove" => step_by_step(wanted.bound(inspector.remove(task, jobs)), "removed", run).await,
+        "dispatch" | "dispatch_copy" => dispatch::act(board, inspector, wanted, run).await,
         "requeue_claimed" => watched(inspector.requeue_claimed(task, silent()), "requeued", run).await,
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,

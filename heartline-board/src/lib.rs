@@ -75,6 +75,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/jobs", get(pages::jobs::page))
         .route("/job", get(pages::job::page))
         .route("/value", get(pages::job::download))
+        .route("/dispatch", get(pages::dispatch::page))
         .route("/workers", get(pages::workers::page))
         .route("/worker", get(pages::worker::page))
         .route("/flows", get(pages::flows::all))

@@ -161,7 +161,7 @@ impl BoardOptions {
         self
     }
 
-    /// Decides which actions the sender of a request may use, by their names: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
+    /// Decides which actions the sender of a request may use, by their names: `pause`, `resume`, `retry`, `run_now`, `dispatch`, `cancel`, `remove`,
     /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `quiet_worker`, `resume_worker`, `sweep`, `audit` (which reads a
     /// whole task), `repair`; for workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`; for schedules `schedule_run`, `schedule_pause` and
     /// `schedule_resume`; for keys `lane_pause`, `lane_resume`, `lane_set` and `lane_reset`. Other actions are hidden and refused. Defaults to all.

@@ -42,6 +42,8 @@ pub(crate) struct Run {
 pub(crate) struct Status {
     pub(crate) progress: String,
     pub(crate) lines: Vec<String>,
+    /// The page of what it made, if it made something.
+    pub(crate) leads_to: Option<String>,
     /// The result or the error, once it has ended.
     pub(crate) ended: Option<Result<String, String>>,
 }
@@ -50,6 +52,11 @@ impl Run {
     /// Sets the progress.
     pub(crate) fn progress(&self, progress: String) {
         self.status.send_modify(|status| status.progress = progress);
+    }
+
+    /// Sets the page of what it made.
+    pub(crate) fn leads_to(&self, url: String) {
+        self.status.send_modify(|status| status.leads_to = Some(url));
     }
 
     pub(crate) fn lines(&self, lines: Vec<String>) {

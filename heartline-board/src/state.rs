@@ -39,11 +39,12 @@ const AWAY_FRESH: Duration = Duration::from_secs(2);
 const RECORDED: Duration = Duration::from_secs(30);
 
 /// The actions, by their names in [`BoardOptions::allow`].
-pub(crate) const ACTS: [&str; 26] = [
+pub(crate) const ACTS: [&str; 27] = [
     "pause",
     "resume",
     "retry",
     "run_now",
+    "dispatch",
     "cancel",
     "remove",
     "requeue_claimed",

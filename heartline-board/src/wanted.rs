@@ -7,6 +7,8 @@ use heartline::{BulkAction, JobSelection, JobState};
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
 
+use crate::pages::dispatch::INPUT;
+use crate::pages::job;
 use crate::pages::jobs::Asked;
 use crate::pages::lane::{self, LaneForm};
 use crate::pages::schedule;
@@ -27,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) schedule: String,
     /// The key of jobs.
     pub(crate) key: String,
+    /// The input of a new job.
+    pub(crate) payload: String,
     pub(crate) reason: String,
     pub(crate) confirmed: String,
     /// When the job of the confirmation was dispatched, in ms since 1970.
@@ -72,6 +76,9 @@ impl Wanted {
             ("the schedule", &self.schedule),
             ("the key", &self.key),
         ];
+        if self.payload.len() > INPUT {
+            return Some("the input");
+        }
         let texts = [
             ("the reason", &self.reason),
             ("the typed name", &self.confirmed),
@@ -124,7 +131,11 @@ impl Wanted {
 
     /// The name of the action in [`BoardOptions::allow`](crate::BoardOptions::allow).
     pub(crate) fn offer(&self) -> &str {
-        if self.act == "preview" { "audit" } else { &self.act }
+        match self.act.as_str() {
+            "preview" => "audit",
+            "dispatch_copy" => "dispatch",
+            act => act,
+        }
     }
 
     /// The page to return to.
@@ -132,6 +143,7 @@ impl Wanted {
         let task = encoded(&self.jobs.task);
         match self.act.as_str() {
             "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
+            "dispatch" if self.id.is_empty() => board.url(&format!("/task?task={task}")),
             "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
             _ if self.is_of_flow() => {
                 board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
@@ -140,13 +152,13 @@ impl Wanted {
             _ if self.is_of_lane() => lane::url(board, &self.jobs.task, &self.key),
             _ if self.is_of_worker() => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs.url(board),
-            _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
+            _ => job::url(board, &self.jobs.task, &self.id),
         }
     }
 
     /// The fields of the confirmation form.
     pub(crate) fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, workflow, schedule, reason, jobs, .. } = self.clone();
+        let Wanted { act, id, worker, workflow, schedule, key, payload, reason, jobs, .. } = self.clone();
         let Asked { task, state, code, text, older, .. } = jobs;
         let picks = self.picked.iter().map(|id| ("pick", id.clone()));
         let fields = vec![
@@ -155,6 +167,8 @@ impl Wanted {
             ("worker", worker),
             ("workflow", workflow),
             ("schedule", schedule),
+            ("key", key),
+            ("payload", payload),
             ("reason", reason),
             ("as_of", in_form(as_of)),
             ("dispatched", dispatched.map(in_form).unwrap_or_default()),

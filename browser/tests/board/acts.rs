@@ -53,6 +53,34 @@ pub async fn a_job_can_be_retried_run_now_cancelled_and_removed(world: Rc<World>
     assert_eq!(browser.status().await, 404);
 }
 
+pub async fn a_job_runs_again_as_a_copy_and_with_another_input(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.run(&[("bad", "fail")]).await;
+    browser.open(&site.job("bad")).await;
+    press(browser, "Run a copy", "was dispatched.").await;
+    browser.click_text("main a", "Open it").await;
+    until("the copy is open", async || {
+        let heading = browser.heading().await;
+        heading != "bad" && heading.len() == 22
+    })
+    .await;
+    browser.open(&site.job("bad")).await;
+    browser.click_text("main a", "Edit and dispatch").await;
+    browser.until_heading("New job of export").await;
+    browser.fill("textarea", "\"x").await;
+    press(browser, "Dispatch", "The input is not JSON").await;
+    assert_eq!(browser.eval("return document.querySelector('textarea').value").await, "\"x");
+    browser.fill("textarea", "\"x\"").await;
+    press(browser, "Dispatch", "was dispatched.").await;
+    browser.click_text("main a", "Open it").await;
+    until("the edited job is open", async || browser.heading().await.len() == 22).await;
+    let id = browser.heading().await;
+    let worker = site.app.worker().spawn();
+    until("it completed", async || site.state(&id).await == JobState::Completed).await;
+    let _ = worker.stop().await.unwrap();
+    assert_eq!(site.state("bad").await, JobState::Failed);
+}
+
 pub async fn an_action_by_filter_asks_with_the_number_of_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     // A job cancelled before a worker declared the task waits until its hook is known.

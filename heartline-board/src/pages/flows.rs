@@ -120,6 +120,30 @@ pub(crate) struct AskedInstance {
     id: String,
     #[serde(default)]
     from: u32,
+    #[serde(default)]
+    zoom: Zoom,
+}
+
+/// The size of a graph. A larger one than the page is panned by scrolling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Zoom {
+    /// Not wider than the page.
+    Fit,
+    #[default]
+    Normal,
+    Large,
+}
+
+impl Zoom {
+    /// All sizes with their names and labels.
+    const ALL: [(Zoom, &str, &str); 3] =
+        [(Zoom::Fit, "fit", "Fit"), (Zoom::Normal, "normal", "100 %"), (Zoom::Large, "large", "200 %")];
+
+    /// The length in a drawing of this size.
+    fn of(self, length: usize) -> usize {
+        if self == Zoom::Large { 2 * length } else { length }
+    }
 }
 
 #[derive(Template)]
@@ -134,6 +158,7 @@ struct InstancePage {
     acts: Vec<(&'static str, &'static str, bool)>,
     /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
+    zoom: Zoom,
     next: Option<String>,
     /// The instance that this is a subgraph of.
     root: Option<String>,
@@ -163,6 +188,7 @@ pub(crate) async fn instance(
         acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
         frame,
         picture: picture(&found),
+        zoom: asked.zoom,
         next: found.next.map(at),
         root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
         found,

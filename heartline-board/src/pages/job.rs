@@ -49,6 +49,8 @@ struct JobPage {
     troubles: Vec<Trouble>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
+    /// The page that dispatches it with another input.
+    edited_at: Option<String>,
     history: Arc<History>,
     runs: JobRuns,
     values_at: Option<String>,
@@ -61,6 +63,11 @@ enum Shown {
     Whole(String, Option<String>),
     /// Its size, and the address to download it.
     TooLarge(String, String),
+}
+
+/// The address of the page of a job.
+pub(crate) fn url(board: &Board, task: &str, id: &str) -> String {
+    board.url(&format!("/job?task={}&id={}", encoded(task), encoded(id)))
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -83,16 +90,24 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
             _ => {}
         }
     }
+    let frame = board.frame(&head);
+    let mut acts = frame.offered(acts);
+    // The job of a workflow node belongs to its instance.
+    let is_copied = frame.may("dispatch") && !asked.id.starts_with('~');
+    if is_copied {
+        acts.push(("dispatch_copy", "Run a copy", false));
+    }
+    let edit = format!("/dispatch?task={}&id={}", encoded(&asked.task), encoded(&asked.id));
     let values = if shows_values { values(&board, &asked, &job) } else { Vec::new() };
     let can_show = board.options.shows_payloads && !shows_values;
     let url = format!("/job?task={}&id={}&values=yes", encoded(&asked.task), encoded(&asked.id));
-    let frame = board.frame(&head);
     Ok(answer(&JobPage {
         facts: facts(&job, now),
         badge: badge::of_job(job.state),
         troubles: Trouble::all(&diagnoses, &frame),
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
-        acts: frame.offered(acts),
+        acts,
+        edited_at: (is_copied && board.options.shows_payloads).then(|| board.url(&edit)),
         frame,
         runs: JobRuns::of(&history.events, now),
         history,

@@ -1,6 +1,7 @@
 //! The pages. Each reads from the `Inspector` and fills a template, which escapes all text.
 
 pub(crate) mod audit;
+pub(crate) mod dispatch;
 pub(crate) mod find;
 pub(crate) mod flows;
 pub(crate) mod job;

@@ -51,6 +51,10 @@ async fn links_lead_from_the_workflows_to_a_waiting_node() {
         assert!(instance.contains(part), "{part}: {instance}");
     }
     assert!(!instance.contains("\"><script>") && instance.matches("<title>").count() == 4, "{instance}");
+    let at = "/instance?workflow=nightly&id=a%26b%3Dc&zoom=";
+    assert!(instance.contains("viewBox=\"0 0 376 128\" width=\"376\""), "{instance}");
+    assert!(site.page(&format!("{at}large")).await.contains("viewBox=\"0 0 376 128\" width=\"752\""));
+    assert!(site.page(&format!("{at}fit")).await.contains("<div class=\"graph fit\""));
     let child = site.page("/instance?workflow=nightly&id=a%26b%3Dc%2F2.1").await;
     assert!(
         child.contains("a subgraph of <a href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"")

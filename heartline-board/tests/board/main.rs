@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod cluster;
+mod dispatch;
 mod find;
 mod flows;
 mod lanes;
