@@ -77,13 +77,25 @@ book: ## Build the guide as pages, with mdBook
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1
-check-all: check test bench-instructions examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
+check-all: check test bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)
 	@scripts/ensure redis-server chromium
 	cargo build -p heartline-cli
 	cargo test -p heartline-browser-tests --test board -- $(PART)
+
+.PHONY: check-axe
+check-axe: ## Check every page of the board by the rules of axe-core, which npm gets
+	@scripts/ensure redis-server chromium npm
+	cargo build -p heartline-cli
+	HEARTLINE_AXE="$$(scripts/axe)" cargo test -p heartline-browser-tests --test board -- axe_finds
+
+.PHONY: pictures
+pictures: ## Take the pictures of the board in docs/images anew
+	@scripts/ensure redis-server chromium
+	cargo build -p heartline-cli
+	HEARTLINE_SCREENSHOTS="$(CURDIR)/docs/images" cargo test -p heartline-browser-tests --test board -- picture
 
 .PHONY: check-versions
 check-versions: ## Check with the newest and the oldest versions of the dependencies

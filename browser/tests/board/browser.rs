@@ -187,6 +187,12 @@ impl Browser {
         output.json().clone()
     }
 
+    /// What a script passes to its last argument, a function.
+    pub async fn eval_late(&self, script: &str) -> Value {
+        let output = self.driver.execute_async(script, Vec::new()).await.unwrap_or_else(|e| panic!("{script}: {e}"));
+        output.json().clone()
+    }
+
     pub async fn eval_text(&self, script: &str) -> String {
         self.eval(script).await.as_str().unwrap_or_default().to_owned()
     }

@@ -14,7 +14,7 @@ use crate::world::World;
 const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
 
 /// An instance whose graph has every kind of node; one of its jobs fails, one holds.
-async fn start(site: &Site, id: &str) {
+pub async fn start(site: &Site, id: &str) {
     let options = WorkflowOptions::new().on_failure(OnFailure::Pause);
     let flow = site.app.workflow::<()>("nightly", options).unwrap();
     let (graph, mail) = (Graph::new(), Graph::new());
