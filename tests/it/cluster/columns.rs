@@ -153,7 +153,7 @@ async fn a_slot_that_moves_key_by_key_keeps_every_column_of_its_task() {
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:early"), "works", "1"]).await;
     // What keys leave.
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOf"), "gone", "k"]).await;
-    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneStarts"), "k", "1 1"]).await;
+    let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneStarts"), "k", "1 1 1 1|"]).await;
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:laneOwn"), "k", "- - - 2 0 ada"]).await;
     let _: Option<u64> = ask(from, &["HSET", &format!("heartline:{{{TASK}}}:series"), "m0", "1 1 1 1"]).await;
     for place in ["lanes", "turns", "laneHeld"] {

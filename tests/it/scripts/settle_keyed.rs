@@ -326,7 +326,7 @@ async fn a_job_with_a_tombstone_in_its_lane_takes_one_slot() {
     task.ok("retry", "- 0 a1 -").await;
     assert_eq!(settle(&mut task, "1 w 1000 5 0 0").await, "a1");
     assert_eq!(turns(&mut task).await, "a: 1");
-    assert!(task.field("laneStarts", "a").await.ends_with(" 1|"), "one start");
+    assert!(task.field("laneStarts", "a").await.starts_with("1 "), "one start");
     assert_keys!(task, "wake marker=0, spare=1");
     assert_eq!(settle(&mut task, "2 w 1000 5 0 0").await, "a2");
 }

@@ -4,13 +4,13 @@ use crate::scripts::call::{Task, assert_keys};
 
 #[tokio::test]
 async fn keys_and_starts_of_jobs_that_are_gone_are_removed() {
-    let mut task = Task::with("waits kept; laneOf gone=a, kept=b; laneStarts a=1 5, b=9000000000000000 5").await;
+    let mut task = Task::with("waits kept; laneOf gone=a, kept=b; laneStarts a=5 1 5 1|, b=5 9000000000000000 5 9000000000000000|").await;
     task.write("meta perKey=0 5 60000000").await;
     assert_eq!(task.ok("trim_lanes", "laneOf - 500").await, "[trimmed '' 2 1]");
     assert_eq!(task.ok("trim_lanes", "laneStarts - 500").await, "[trimmed '' 2 1]");
-    assert_keys!(task, "laneOf kept=b; laneStarts b=9000000000000000 5");
+    assert_keys!(task, "laneOf kept=b; laneStarts b=5 9000000000000000 5 9000000000000000|");
     assert_eq!(task.unchanged("trim_lanes", "laneOf - 500").await, "[trimmed '' 1 0]");
-    task.write("laneStarts a=1 5, c=1 5; laneOwn a=0 5 9000000000000000 1 0 ada, c=- - - 2 0 ada").await;
+    task.write("laneStarts a=5 1 5 1|, c=5 1 5 1|; laneOwn a=0 5 9000000000000000 1 0 ada, c=- - - 2 0 ada").await;
     assert_eq!(task.ok("trim_lanes", "laneStarts - 500").await, "[trimmed '' 3 1]", "a has a longer window");
 }
 
