@@ -121,7 +121,7 @@ fn word(node: &NodeReport) -> String {
 }
 
 /// The page of the job or the subgraph of a node.
-fn url(workflow: &str, node: &NodeReport) -> Option<String> {
+pub(crate) fn url(workflow: &str, node: &NodeReport) -> Option<String> {
     if let Some(child) = &node.child {
         return Some(format!("/instance?workflow={}&id={}", encoded(workflow), encoded(child)));
     }

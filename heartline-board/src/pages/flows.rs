@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::badge::{self, Badge, grouped};
 use crate::frame::Frame;
-use crate::picture::{Picture, picture};
+use crate::picture::{Picture, picture, url};
 use crate::state::{Board, PageResult, answer, encoded};
 use crate::trouble::{Advice, Trouble};
 use heartline::inspect::describe::{advice, paused};
@@ -155,6 +155,8 @@ struct InstancePage {
     facts: Vec<(&'static str, String)>,
     broken: Option<String>,
     advice: Vec<Advice>,
+    /// The page of the first job that failed, under the base of the board.
+    failed_job: Option<String>,
     acts: Vec<(&'static str, &'static str, bool)>,
     /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
@@ -184,7 +186,9 @@ pub(crate) async fn instance(
         badge: badge::of_flow(found.state),
         facts: facts(&found),
         broken: broken(&found),
-        advice: advice(&found).iter().map(|line| Advice::of(line, &frame)).collect(),
+        // The page of a subgraph links to its instance, and that is all the advice about it.
+        advice: advice(&found).iter().filter(|_| is_root).map(|line| Advice::of(line, &frame)).collect(),
+        failed_job: failed_job(&found),
         acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
         frame,
         picture: picture(&found),
@@ -193,6 +197,11 @@ pub(crate) async fn instance(
         root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
         found,
     }))
+}
+
+fn failed_job(found: &InstanceReport) -> Option<String> {
+    let node = found.nodes.iter().find(|node| node.state == NodeState::Failed && node.job.is_some())?;
+    url(&found.workflow, node)
 }
 
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
