@@ -13,6 +13,9 @@ pub(crate) const COOKIE: &str = "heartline_zone";
 /// A time on the same day is shown without its date.
 const DAY: Duration = Duration::from_secs(20 * 3600);
 
+/// The length of a time in a text.
+const LENGTH: usize = "2026-11-30T00:53:20.000Z".len();
+
 /// A time zone.
 #[derive(Clone)]
 pub(crate) struct Zone(TimeZone);
@@ -56,6 +59,24 @@ impl Zone {
         }
     }
 
+    /// The date and the time.
+    pub(crate) fn long(&self, at: &SystemTime) -> String {
+        self.at(*at).map_or_else(|| rfc3339(*at), |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    }
+
+    /// The parts of a text, with the times in it: those that [`exact`](heartline::inspect::text::exact) wrote.
+    pub(crate) fn parts<'a>(&self, text: &'a str) -> Vec<(&'a str, Option<SystemTime>)> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some(end) = rest.find("Z (").map(|at| at + 1) {
+            let begin = end.checked_sub(LENGTH).filter(|begin| rest.is_char_boundary(*begin)).unwrap_or(end);
+            let time = rest[begin..end].parse::<Timestamp>().ok().map(SystemTime::from);
+            parts.extend([(&rest[..begin], None), (&rest[begin..end], time)]);
+            rest = &rest[end..];
+        }
+        parts.push((rest, None));
+        parts
+    }
+
     fn at(&self, at: SystemTime) -> Option<Zoned> {
         Some(Timestamp::try_from(at).ok()?.to_zoned(self.0.clone()))
     }
@@ -73,6 +94,10 @@ mod tests {
         assert_eq!(berlin.short(&at, &at), "01:53:20");
         assert_eq!(berlin.short(&at, &(at + Duration::from_secs(90_000))), "Nov 30 01:53");
         assert_eq!(berlin.full(&at), "2026-11-30 01:53:20 Europe/Berlin · 2026-11-30T00:53:20.000Z");
+        assert_eq!(berlin.long(&at), "2026-11-30 01:53:20");
+        let text = "ü, 2026-11-30T00:53:20.000Z (3s ago), Z (x";
+        let time = ("2026-11-30T00:53:20.000Z", Some(at));
+        assert_eq!(berlin.parts(text), [("ü, ", None), time, (" (3s ago), Z", None), ("", None), (" (x", None)]);
         let utc = Zone::of(&HeaderMap::new());
         assert_eq!(
             (utc.short(&at, &at), utc.full(&at)),

@@ -4,7 +4,10 @@ use crate::scripts::call::{Task, assert_keys};
 
 #[tokio::test]
 async fn keys_and_starts_of_jobs_that_are_gone_are_removed() {
-    let mut task = Task::with("waits kept; laneOf gone=a, kept=b; laneStarts a=5 1 5 1|, b=5 9000000000000000 5 9000000000000000|").await;
+    let mut task = Task::with(
+        "waits kept; laneOf gone=a, kept=b; laneStarts a=5 1 5 1|, b=5 9000000000000000 5 9000000000000000|",
+    )
+    .await;
     task.write("meta perKey=0 5 60000000").await;
     assert_eq!(task.ok("trim_lanes", "laneOf - 500").await, "[trimmed '' 2 1]");
     assert_eq!(task.ok("trim_lanes", "laneStarts - 500").await, "[trimmed '' 2 1]");
