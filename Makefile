@@ -36,6 +36,10 @@ test: ## Run the tests and doctests of the library and the tools, on private ser
 	@scripts/ensure redis-server faketime
 	cargo test --all-features $(TESTED)
 
+.PHONY: model
+model: ## Search all histories of a small model of the stall detector, and print what goes wrong without each of its rules
+	cargo test -p heartline-model --test sweeps -- --nocapture --test-threads 1
+
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through
 	@scripts/ensure luacheck
@@ -77,7 +81,7 @@ book: ## Build the guide as pages, with mdBook
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1
-check-all: check test bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
+check-all: check test model bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)

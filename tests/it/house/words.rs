@@ -27,7 +27,7 @@ const NEVER: [&str; 20] = [
 ];
 
 /// Where texts are, with the ending of their files and what begins a line of text there.
-const TEXTS: [(&str, &str, &str); 14] = [
+const TEXTS: [(&str, &str, &str); 15] = [
     ("src", "rs", "//"),
     ("heartline-cli", "rs", "//"),
     ("heartline-board", "rs", "//"),
@@ -35,6 +35,7 @@ const TEXTS: [(&str, &str, &str); 14] = [
     ("examples", "rs", "//"),
     ("benches", "rs", "//"),
     ("browser", "rs", "//"),
+    ("model", "rs", "//"),
     ("tests", "rs", "//"),
     ("lua", "lua", "--"),
     ("docs", "md", ""),
