@@ -37,15 +37,20 @@ pub enum Action {
     CutOff(usize),
     /// It can reach the server again, over a new connection.
     Connect(usize),
-    /// The server answers no call.
+    /// The server executes no call. Those that it receives wait.
     FallSilent,
-    /// It continues.
+    /// No call of any worker reaches the server.
+    LoseNetwork,
+    /// The server answers again.
     Continue,
     /// From here on the replica receives nothing.
     Lag,
     /// The replica becomes the primary.
     FailOver,
 }
+
+/// After an outage of so many ticks, a heartbeat of every worker is late.
+const NOTICED: u8 = 5;
 
 /// A call that may still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +64,7 @@ impl State {
     /// Whether the step is within the bounds.
     pub(crate) fn allows(&self, action: Action) -> bool {
         match action {
-            Action::Kill(_) | Action::Freeze(_) | Action::CutOff(_) | Action::FallSilent => {
+            Action::Kill(_) | Action::Freeze(_) | Action::CutOff(_) | Action::FallSilent | Action::LoseNetwork => {
                 self.faults.min(self.all) > 0
             }
             Action::DelayBeat(_) | Action::DelaySweep(_) | Action::DelayReport(..) => {
@@ -88,6 +93,7 @@ impl State {
                 for (at, worker) in self.workers.iter_mut().enumerate() {
                     worker.tick(at, !self.is_silent);
                 }
+                self.outage = self.outage.map(|ticks| (ticks + 1).min(NOTICED));
             }
             Action::Claim(worker, job) => {
                 self.fences[job] += 1;
@@ -126,7 +132,10 @@ impl State {
     }
 
     fn fault(&mut self, action: Action) {
-        if matches!(action, Action::Kill(_) | Action::Freeze(_) | Action::CutOff(_) | Action::FallSilent) {
+        if matches!(
+            action,
+            Action::Kill(_) | Action::Freeze(_) | Action::CutOff(_) | Action::FallSilent | Action::LoseNetwork
+        ) {
             self.faults -= 1;
             self.all -= 1;
         }
@@ -153,11 +162,8 @@ impl State {
                 (it.is_cut_off, it.well_for, it.wait) = (false, 0, 0);
             }
             Action::FallSilent => self.is_silent = true,
-            Action::Continue => {
-                self.is_silent = false;
-                let sent = |worker: &usize| self.workers[*worker].is_well() && self.workers[*worker].due <= 0;
-                self.arrived = (0..WORKERS).filter(sent).map(|worker| 1 << worker).sum();
-            }
+            Action::LoseNetwork => (self.is_silent, self.outage) = (true, Some(0)),
+            Action::Continue => self.answer_again(),
             Action::Lag => {
                 self.replica = Some(self.server.clone());
                 self.failovers -= 1;
@@ -165,12 +171,25 @@ impl State {
             }
             Action::FailOver => {
                 self.server = self.replica.take().unwrap_or_else(|| self.server.clone());
-                (self.is_silent, self.arrived, self.late) = (false, 0, None);
+                (self.is_silent, self.outage, self.arrived, self.late) = (false, None, 0, None);
                 for worker in &mut self.workers {
                     worker.is_connected = false;
                 }
             }
             _ => {}
+        }
+    }
+
+    fn answer_again(&mut self) {
+        self.is_silent = false;
+        match self.outage.take() {
+            None => {
+                let sent = |worker: &usize| self.workers[*worker].is_well() && self.workers[*worker].due <= 0;
+                self.arrived = (0..WORKERS).filter(sent).map(|worker| 1 << worker).sum();
+            }
+            // It lasted longer than a third of some interval, and a witness may not have noticed it.
+            Some(ticks) if ticks < NOTICED => self.workers.iter_mut().for_each(|worker| worker.well_for = 0),
+            Some(_) => {}
         }
     }
 

@@ -5,6 +5,7 @@
 //! period. Every age is capped where it no longer matters, so the search ends although time does not.
 
 mod action;
+mod hash;
 mod rest;
 mod server;
 mod simplify;

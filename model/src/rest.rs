@@ -10,7 +10,7 @@ const TICKS: u8 = 2 * LONGEST + LONGEST / 3;
 /// Whether all jobs end in time, once every worker runs and can reach the server. Dead workers are replaced.
 pub(crate) fn all_jobs_end(model: &Sweeps, state: &State) -> bool {
     let mut state = state.clone();
-    (state.is_silent, state.arrived, state.late) = (false, 0, None);
+    (state.is_silent, state.outage, state.arrived, state.late) = (false, None, 0, None);
     for (at, worker) in state.workers.iter_mut().enumerate() {
         if worker.process == Process::Dead {
             *worker = Worker::new(at);

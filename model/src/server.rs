@@ -6,7 +6,7 @@ use crate::{INTERVALS, JOBS};
 pub type Token = (usize, u8);
 
 /// The keys of the task. A set of jobs has a bit for each.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Server {
     pub(crate) waiting: u8,
     pub(crate) active: u8,

@@ -29,7 +29,7 @@ impl Rules {
 /// How much may go wrong in one history.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many faults: a worker dies, freezes or is cut off, or the server stops answering.
+    /// How many faults: a worker dies, freezes or is cut off, the server stops answering, or no worker can reach it.
     pub faults: u8,
     /// How many calls may arrive late, after their sender has given them up.
     pub late_calls: u8,
@@ -59,6 +59,8 @@ pub struct State {
     /// What the replica has, once it lags. Until then it has everything.
     pub(crate) replica: Option<Server>,
     pub(crate) is_silent: bool,
+    /// For how long no worker has been able to reach it, up to [`NOTICED`].
+    pub(crate) outage: Option<u8>,
     /// The workers whose heartbeats arrived while the server was silent. It executes them before calls that are sent later.
     pub(crate) arrived: u8,
     pub(crate) workers: [Worker; WORKERS],
@@ -85,6 +87,7 @@ impl Model for Sweeps {
             server: Server::new(),
             replica: None,
             is_silent: false,
+            outage: None,
             arrived: 0,
             workers: [Worker::new(0), Worker::new(1)],
             late: None,
@@ -109,7 +112,11 @@ impl Model for Sweeps {
         if answers && state.late.is_some() {
             actions.extend(state.swept_first().map(Action::Arrive));
         }
-        actions.push(if answers { Action::FallSilent } else { Action::Continue });
+        if answers {
+            actions.extend([Action::FallSilent, Action::LoseNetwork]);
+        } else {
+            actions.push(Action::Continue);
+        }
         actions.push(if state.replica.is_none() { Action::Lag } else { Action::FailOver });
         actions.retain(|action| state.allows(*action));
     }

@@ -31,7 +31,8 @@ impl fmt::Display for Action {
             Action::CutOff(worker) => write!(f, "worker {} cannot reach the server", name(worker)),
             Action::Connect(worker) => write!(f, "worker {} connects again", name(worker)),
             Action::FallSilent => write!(f, "the server stops answering"),
-            Action::Continue => write!(f, "the server continues"),
+            Action::LoseNetwork => write!(f, "no worker can reach the server"),
+            Action::Continue => write!(f, "the server answers again"),
             Action::Lag => write!(f, "the replica receives nothing more"),
             Action::FailOver => write!(f, "the replica becomes the primary"),
         }

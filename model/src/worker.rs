@@ -24,7 +24,7 @@ pub(crate) struct Note {
 }
 
 /// One worker process.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Worker {
     pub(crate) process: Process,
     /// Whether it can reach the server.
