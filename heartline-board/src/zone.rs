@@ -64,16 +64,18 @@ impl Zone {
         self.at(*at).map_or_else(|| rfc3339(*at), |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
     }
 
-    /// The parts of a text, with the times in it: those that [`exact`](heartline::inspect::text::exact) wrote.
+    /// The parts of a text, with the times in it.
     pub(crate) fn parts<'a>(&self, text: &'a str) -> Vec<(&'a str, Option<SystemTime>)> {
-        let (mut parts, mut rest) = (Vec::new(), text);
-        while let Some(end) = rest.find("Z (").map(|at| at + 1) {
-            let begin = end.checked_sub(LENGTH).filter(|begin| rest.is_char_boundary(*begin)).unwrap_or(end);
-            let time = rest[begin..end].parse::<Timestamp>().ok().map(SystemTime::from);
-            parts.extend([(&rest[..begin], None), (&rest[begin..end], time)]);
-            rest = &rest[end..];
+        let (mut parts, mut done) = (Vec::new(), 0);
+        for end in text.match_indices('Z').map(|(at, _)| at + 1) {
+            let begin = end.saturating_sub(LENGTH).max(done);
+            let time = text.get(begin..end).and_then(|time| time.parse::<Timestamp>().ok());
+            if let Some(time) = time {
+                parts.extend([(&text[done..begin], None), (&text[begin..end], Some(time.into()))]);
+                done = end;
+            }
         }
-        parts.push((rest, None));
+        parts.push((&text[done..], None));
         parts
     }
 
@@ -97,7 +99,7 @@ mod tests {
         assert_eq!(berlin.long(&at), "2026-11-30 01:53:20");
         let text = "ü, 2026-11-30T00:53:20.000Z (3s ago), Z (x";
         let time = ("2026-11-30T00:53:20.000Z", Some(at));
-        assert_eq!(berlin.parts(text), [("ü, ", None), time, (" (3s ago), Z", None), ("", None), (" (x", None)]);
+        assert_eq!(berlin.parts(text), [("ü, ", None), time, (" (3s ago), Z (x", None)]);
         let utc = Zone::of(&HeaderMap::new());
         assert_eq!(
             (utc.short(&at, &at), utc.full(&at)),
