@@ -44,6 +44,7 @@ pub(crate) fn worker_of(kind: &Kind) -> Option<&str> {
         | Kind::WorkerDenied { worker, .. }
         | Kind::RuntimeBlocked { worker, .. }
         | Kind::WorkerQuiet { worker, .. }
+        | Kind::NoWorker { quiet: Some(worker), .. }
         | Kind::HeartbeatsSlow { worker, .. } => worker.as_str(),
         _ => return None,
     })
@@ -95,6 +96,10 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
     let worker = |id: &str| link("Worker", pages.worker(id));
     match &diagnosis.kind {
         Kind::NoWorker { waiting: 0, .. } => vec![link("Workers", pages.of("workers", &[("all", "yes")]))],
+        Kind::NoWorker { quiet: Some(quiet), .. } => vec![
+            worker(quiet.as_str()),
+            act("Claim jobs again", false, &[("act", "resume_worker"), ("worker", quiet.as_str())]),
+        ],
         Kind::NoWorker { .. } => {
             vec![jobs("Waiting jobs", "waiting"), link("Workers", pages.of("workers", &[("all", "yes")]))]
         }

@@ -73,6 +73,7 @@ impl Trouble {
 /// A word for the row of a task: what its most severe diagnosis is about.
 pub(crate) fn word(kind: &Kind) -> &'static str {
     match kind {
+        Kind::NoWorker { quiet: Some(_), .. } => "quiet",
         Kind::NoWorker { .. } => "no worker",
         Kind::Paused { .. } => "paused",
         Kind::JobsFail { .. } => "failing",

@@ -11,7 +11,7 @@ use super::diagnose::add_caution;
 use super::find_crashes::will_fail;
 use super::find_data::task_unreadable;
 use super::find_holders::{find, held_by_lost, held_by_mute};
-use super::find_tasks::{no_worker, paused};
+use super::find_tasks::{no_worker, none_claims, paused};
 use super::finding::{Caution, Diagnosis};
 use super::kinds::DiagnosisKind;
 use super::task_facts::{claimers, has_task, waiting};
@@ -31,15 +31,24 @@ fn lost_outcome(job: &JobReport) -> Option<&'static str> {
     }
 }
 
+/// A failed job that was held when several workers died: a retry may take workers down again.
+fn suspect(job: &JobReport) -> Option<Diagnosis> {
+    let is_crash = job.error.as_ref().is_some_and(|error| error.code == codes::WORKER_CRASHED);
+    let is_suspect = job.state == JobState::Failed && is_crash && job.stalled_count > 1;
+    let kind = DiagnosisKind::FailedSuspects { jobs: vec![job.id.to_string()] };
+    is_suspect.then(|| Diagnosis::note(Some(&job.task), kind))
+}
+
 impl Inspector {
-    /// Why a job does not run, if that may be wrong. Empty if nothing is wrong. For a healthy held job, only its holder is read.
+    /// Why a job does not run, if that may be wrong, or why it should not be retried. Empty if nothing is wrong. For a healthy held job,
+    /// only its holder is read.
     pub async fn diagnose_job(&self, job: &JobReport) -> Result<Vec<Diagnosis>, Error> {
         match &job.worker {
             Some(holder) => Box::pin(self.diagnose_held_job(job, holder)).await,
             None if matches!(job.state, JobState::Waiting | JobState::Delayed) => {
                 Box::pin(self.diagnose_waiting_job(job)).await
             }
-            None => Ok(Vec::new()),
+            None => Ok(suspect(job).into_iter().collect()),
         }
     }
 
@@ -169,11 +178,11 @@ fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) ->
         return Some(paused);
     }
     if task.live_workers == 0 {
-        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task, false)));
+        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task)));
     }
     let is_live = workers.iter().any(|worker| has_task(worker, name) && worker.state.is_live());
     if task.knows_workers && is_live && claimers(name, workers).next().is_none() {
-        return Some(Diagnosis::risk(Some(name), no_worker(task, true)));
+        return Some(Diagnosis::risk(Some(name), none_claims(task, workers, true)));
     }
     let is_full = task.counts.claimed + task.counts.running >= task.slots;
     let (waiting, slots) = (waiting(task), Some(task.slots));

@@ -46,10 +46,17 @@ pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
     Some(Diagnosis::when(waiting > 0, Some(&task.task), kind))
 }
 
+/// Reports that no live worker has the task.
+pub(super) fn no_worker(task: &TaskReport) -> DiagnosisKind {
+    none_claims(task, &[], false)
+}
+
 /// Reports that no live worker has the task, or that all are stopping or quiet.
-pub(super) fn no_worker(task: &TaskReport, are_stopping: bool) -> DiagnosisKind {
+pub(super) fn none_claims(task: &TaskReport, workers: &[WorkerReport], are_stopping: bool) -> DiagnosisKind {
     let (delayed, last) = (task.counts.delayed - task.due.min(task.counts.delayed), task.options.declared_by.clone());
-    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, last }
+    let is_quiet = |worker: &&WorkerReport| worker.state == WorkerState::Quiet && has_task(worker, &task.task);
+    let quiet = workers.iter().find(is_quiet).map(|worker| worker.worker.clone());
+    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, quiet, last }
 }
 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
@@ -106,12 +113,12 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
     let own = || workers.iter().filter(|worker| has_task(worker, name));
     if waiting(task) > 0 {
         let has_just_stopped = own().any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY));
-        return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task, false)));
+        return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task)));
     }
     let last = own().max_by_key(|worker| worker.last_seen_at).filter(|_| task.counts.held_total() == 0);
     let is_lost = last.is_some_and(|last| last.stopped_at.is_none() && ago(task, last.last_seen_at) < RECENT);
     let is_reported = is_lost || task.counts.delayed > task.due;
-    is_reported.then(|| Diagnosis::note(Some(name), no_worker(task, false)))
+    is_reported.then(|| Diagnosis::note(Some(name), no_worker(task)))
 }
 
 /// Reports that jobs wait while all workers of the task are stopping or quiet.
@@ -121,7 +128,7 @@ fn stopping(task: &TaskReport, workers: &[WorkerReport]) -> Option<Diagnosis> {
         return None;
     }
     let has_just_claimed = task.last_claimed_at.is_some_and(|at| ago(task, at) < DEPLOY);
-    Some(Diagnosis::when(!has_just_claimed, Some(&task.task), no_worker(task, true)))
+    Some(Diagnosis::when(!has_just_claimed, Some(&task.task), none_claims(task, workers, true)))
 }
 
 /// Reports that jobs wait in some partitions and none is claimed, although slots are free.

@@ -144,10 +144,13 @@ kinds! { task:
         format!("the payloads were deleted or lost. A claim removes such a job: `heartline events -t {task}` names it (lost_payload=true); dispatch \
                  it again. Jobs of workflows are sent again automatically");
 
-    /// No worker claims jobs of the task, or all workers are stopping or quiet. `last` is the last worker that had the task.
-    NoWorker { waiting: u64, delayed: u64, are_stopping: bool, last: Option<WorkerId> } =>
-        no_worker(*waiting, *delayed, *are_stopping),
-        match last {
+    /// No worker claims jobs of the task, or all workers are stopping or quiet. `quiet` is a quiet one, and `last` the last worker that had
+    /// the task.
+    NoWorker { waiting: u64, delayed: u64, are_stopping: bool, quiet: Option<WorkerId>, last: Option<WorkerId> } =>
+        no_worker(*waiting, *delayed, *are_stopping, quiet.as_ref()),
+        match quiet.as_ref().or(last.as_ref()) {
+            Some(worker) if quiet.is_some() =>
+                format!("`heartline workers resume {worker}` lets it claim jobs again; or start another worker that has the task"),
             Some(worker) => format!("start a worker that has the task; the one that started last was {worker}"),
             None => "start a worker that has the task, or correct the name".to_owned(),
         };

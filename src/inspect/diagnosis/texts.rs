@@ -110,15 +110,17 @@ pub(super) fn payloads_lost(jobs: u64, waiting: u64, first: Option<&str>, remove
     }
 }
 
-pub(super) fn no_worker(waiting: u64, delayed: u64, are_stopping: bool) -> String {
+pub(super) fn no_worker(waiting: u64, delayed: u64, are_stopping: bool, quiet: Option<&WorkerId>) -> String {
     let jobs = match (waiting, delayed) {
         (0, 0) => return "no live worker has the task; the last one was lost, and did not stop".to_owned(),
         (0, delayed) => format!("{} delayed", many(delayed, "job")),
         (waiting, _) => format!("{} waiting", many(waiting, "job")),
     };
-    let workers =
-        if are_stopping { "all workers of the task are stopping or quiet" } else { "no live worker has the task" };
-    format!("{jobs}, and {workers}")
+    match quiet {
+        Some(worker) => format!("{jobs}, and all workers of the task are stopping or quiet, such as {worker}"),
+        None if are_stopping => format!("{jobs}, and all workers of the task are stopping"),
+        None => format!("{jobs}, and no live worker has the task"),
+    }
 }
 
 pub(super) fn slots_taken(
