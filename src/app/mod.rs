@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::backend::engine::Store;
 use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::error::Error;
-use crate::error::job_error::{ErrorMap, JobError};
+use crate::error::job_error::{ErrorMap, JobError, MissingState};
 use crate::events::event::Event;
 use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
@@ -32,8 +32,9 @@ use crate::runtime::task::Definition;
 use crate::stall::action::StalledEvent;
 use crate::task::definition::{TaskDef, TaskHandler};
 use crate::task::dispatch::{Dispatch, NoTask};
+use crate::task::handle::JobHandle;
 use crate::task::shared::TaskShared;
-use crate::task::task_ref::TaskRef;
+use crate::task::task_ref::{Job, TaskRef};
 use crate::worker::builder::Worker;
 use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
@@ -284,7 +285,9 @@ impl App {
         };
         let mut tasks: Vec<Definition> = self.0.tasks.lock().declared.values().map(definition).collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
+        let (store, mut data) = (Arc::clone(&self.0.store), Data::clone(&self.0.data));
+        data.insert(self.clone());
+        let data = Arc::new(data);
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
         let presence_retention = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
@@ -326,6 +329,46 @@ impl<I: Serialize, O> TaskDef<I, O> {
     /// If the name or the options of the constant are not valid, the await returns [`Error::Config`].
     pub fn dispatch(&self, app: &App, input: I) -> Dispatch<I, O> {
         Dispatch::new(app.defined(self), serde_json::to_vec(&input))
+    }
+}
+
+impl<I, O> TaskDef<I, O> {
+    /// The handle to a job of this task, see [`TaskRef::handle`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the id cannot be one, or the name or the options of the constant are not valid.
+    pub fn handle(&self, app: &App, id: impl AsRef<str>) -> Result<JobHandle<O>, Error> {
+        app.task_ref_for(self)?.handle(id)
+    }
+
+    /// A job of this task, see [`TaskRef::job`].
+    ///
+    /// # Errors
+    /// Those of [`TaskRef::job`], and [`Error::Config`] if the name or the options of the constant are not valid.
+    pub async fn job(&self, app: &App, id: impl AsRef<str>) -> Result<Job, Error> {
+        app.task_ref_for(self)?.job(id).await
+    }
+}
+
+impl Context {
+    /// The App of the worker, to dispatch further jobs with.
+    ///
+    /// ```
+    /// # use heartline::{Context, JobError, TaskDef};
+    /// const MAIL: TaskDef<String, ()> = TaskDef::new("mail");
+    ///
+    /// async fn report(ctx: Context, _month: u32) -> Result<(), JobError> {
+    ///     MAIL.dispatch(ctx.app()?, "the report is ready".to_owned()).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// Use it instead of an App that the handler captured. An App holds its handlers, so such an App is never dropped.
+    ///
+    /// # Errors
+    /// [`MissingState`] in a test of a handler that was given no App by `TestContext::state`.
+    pub fn app(&self) -> Result<&App, MissingState> {
+        self.state()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::rate::{Limits, Rate};
-use crate::config_error::{ConfigError, ConfigErrors, Faults};
+use crate::config_error::{ConfigError, ConfigErrors, Faults, shown};
 
 /// The longest key, in bytes.
 const LONGEST_KEY: usize = 128;
@@ -98,7 +98,7 @@ fn is_pointer(text: &str) -> bool {
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigErrors> {
     let is_valid = (1..=LONGEST_KEY).contains(&key.len()) && !key.chars().any(char::is_control);
     let rule = "must be 1 to 128 bytes without control characters";
-    is_valid.then_some(()).ok_or_else(|| ConfigError::new("key", key, rule, "use an id or a hash").into())
+    is_valid.then_some(()).ok_or_else(|| ConfigError::new("key", shown(key), rule, "use an id or a hash").into())
 }
 
 /// The key in an encoded input: the text, boolean or whole number at the pointer. Larger numbers are not the same everywhere.

@@ -115,7 +115,8 @@ impl WorkerMonitor {
     }
 
     fn serve_all(&self, listen: SocketAddr, metrics: Metrics) -> io::Result<ProbeServer> {
-        let listener = TcpListener::bind(listen)?;
+        let bound = TcpListener::bind(listen);
+        let listener = bound.map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {listen}: {e}")))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let (answers, (stop, stopped)) = (Answers { monitor: self.clone(), metrics }, oneshot::channel());

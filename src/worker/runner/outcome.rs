@@ -127,7 +127,7 @@ pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options
         }
         Disposition::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
         Disposition::RateLimited { rest } => {
-            tracing::info!(task, %job_id, ?rest, "the handler is rate limited; no job of the task starts meanwhile");
+            tracing::info!(task, %job_id, ?rest, "the handler is rate limited; the key of the job rests, or without a key the whole task");
         }
         Disposition::Completed(_)
         | Disposition::Hooked(_)

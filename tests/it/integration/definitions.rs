@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heartline::{
-    App, Context, Error, Event, Interrupted, JobError, Next, RetryPolicy, TaskDef, TaskOptions, TaskRef, codes,
+    App, Context, Error, Event, Interrupted, JobError, JobState, Next, RetryPolicy, TaskDef, TaskOptions, TaskRef,
+    codes,
 };
 
 use crate::integration::fixtures::{alone, shared};
-use crate::support::PATIENCE;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, eventually};
 
 const DOUBLE: TaskDef<u32, u64> = TaskDef::new(TASK).options(TaskOptions::new().payload_limit(2));
 
@@ -381,4 +382,28 @@ async fn a_blocking_handler_keeps_no_other_job_waiting_and_learns_that_it_timed_
     assert_eq!(ended(9, 60_000).await, Ok(9));
     assert_eq!(threads.lock().unwrap().1, 1);
     worker.stop().await;
+}
+
+const MAIL: TaskDef<String, u32> = TaskDef::new("mail");
+
+#[tokio::test]
+async fn a_handler_dispatches_with_the_app_of_its_worker() {
+    const REPORT: TaskDef<u32, String> = TaskDef::new("report");
+    let test = TestTask::new();
+    let dropped = Arc::new(());
+    let app = App::builder().redis(test.url()).prefix(&test.prefix).state(Arc::clone(&dropped)).build().await.unwrap();
+    let report = |ctx: Context, month: u32| async move {
+        let mail = MAIL.dispatch(ctx.app()?, format!("month {month}")).await?;
+        Ok::<_, JobError>(mail.id().to_string())
+    };
+    app.register(REPORT.handler(report)).unwrap();
+    app.register(MAIL.handler(|_, text: String| async move { Ok::<_, JobError>(text.len() as u32) })).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let mail = REPORT.dispatch(&app, 7).await.unwrap().result().await.unwrap();
+    assert_eq!(MAIL.handle(&app, &mail).unwrap().result().await.unwrap(), 7);
+    assert_eq!(MAIL.job(&app, &mail).await.unwrap().state, JobState::Completed);
+    assert!(matches!(MAIL.handle(&app, "a b"), Err(Error::Config(_))));
+    worker.stop().await;
+    drop(app);
+    eventually("the App is dropped", PATIENCE, async || Arc::strong_count(&dropped) == 1).await;
 }
