@@ -91,7 +91,7 @@ impl StdError for ConfigErrors {}
 #[error("{field} is {}: it {rule}; {fix}", Escaped(value))]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The setting, as a path: `stall.interval`.
+    /// The setting or argument, as a path: `stall.interval`; `id` for the id of a job.
     pub field: String,
     /// What it was set to.
     pub value: String,

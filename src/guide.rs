@@ -16,7 +16,7 @@
 //! | tests of your handlers and flows | [`testing`] |
 //! | measurements, compared with Redis and with other queues | [`performance`] |
 //! | the terms and options of other queues | [`coming_from`] |
-//! | webhooks, reports, tenants, code that blocks, `anyhow`, fan-out | [`recipes`] |
+//! | webhooks, reports, jobs that dispatch jobs, tenants, code that blocks, `anyhow`, fan-out | [`recipes`] |
 
 /// Pages that link to each other. On docs.rs, links lead to modules instead of files: the first definition of a link counts.
 macro_rules! pages {
@@ -30,12 +30,14 @@ macro_rules! pages {
             #[doc = "[coming_from]: crate::guide::coming_from"]
             #[doc = "[command_line]: crate::guide::command_line"]
             #[doc = "[deploys]: crate::guide::production#deploys"]
+            #[doc = "[dispatching]: crate::guide::recipes#a-job-that-dispatches-jobs"]
             #[doc = "[encryption]: crate::guide::production#encryption"]
             #[doc = "[engines]: crate::guide::engines"]
             #[doc = "[fan_out]: crate::guide::recipes#fan-out"]
             #[doc = "[first_service]: crate::guide::first_service"]
             #[doc = "[guarantees]: crate::guide::guarantees"]
             #[doc = "[hooks]: crate::guide::guarantees#hooks-what-runs-when-a-job-has-ended"]
+            #[doc = "[ids]: crate::guide::first_service#dispatching"]
             #[doc = "[layers]: crate::guide::first_service#code-around-each-run"]
             #[doc = "[limits]: crate::guide::limits"]
             #[doc = "[logs]: crate::guide::production#logs-and-metrics"]

@@ -87,7 +87,8 @@ options! {
     /// [limits](crate::guide::limits).
     pub fn key(mut self, pointer: &'static str);
 
-    /// The limits of each key, over all workers. Jobs without a key have none.
+    /// The limits of each key, over all workers. Jobs without a key have none: without [`key`](TaskOptions::key), only jobs whose dispatch
+    /// sets a key ([`Dispatch::key`](crate::Dispatch::key)) are limited.
     ///
     /// A slot of a key is the lock of a held job, as for [`max_running`](TaskOptions::max_running): no crash leaks one. A limit counts the
     /// jobs that are claimed after it was declared. All jobs of a key are in one partition, so a limit is not divided. Defaults to no

@@ -155,7 +155,8 @@ impl<I, O> Dispatch<I, O> {
     /// Writes the job only if no job that counts has this key ([`Unique`]). [`JobHandle::placed`] says what the dispatch did, and the
     /// handle leads to the job that has the key.
     ///
-    /// Such a job has a call of its own. A key together with an [`id`](Dispatch::id) is refused for a task with several partitions.
+    /// An [`id`](Dispatch::id) next to the key is that of a new job: if the key is taken, it is ignored. For a task with several
+    /// partitions, the two together are refused. Such a job has a call of its own.
     pub fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
@@ -184,7 +185,7 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// Adds a text that is stored next to the input of the job, such as a trace id. The handler reads it with
+    /// Adds a text that is stored next to the input of the job, such as a trace id. Name and value may be any text. The handler reads it with
     /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, counting names and values. A header
     /// replaces an earlier one of the same name.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {

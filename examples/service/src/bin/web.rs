@@ -47,8 +47,9 @@ impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let status = match &self.0 {
             Error::JobNotFound { .. } => StatusCode::NOT_FOUND,
-            // An id that cannot be one, or an input that is too large.
-            Error::Config(_) | Error::TooLarge { .. } => StatusCode::BAD_REQUEST,
+            // An id that cannot be one. Any other fault, such as an option of the task, is one of this program.
+            Error::Config(faults) if faults.iter().all(|fault| fault.field == "id") => StatusCode::BAD_REQUEST,
+            Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             // Redis is unreachable or refuses writes: the same request may succeed later.
             e if e.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
