@@ -9,8 +9,8 @@ use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, Warnings, eventually, is_thorough};
 use heartline::{
-    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, Limit, Outcome, StallAction,
-    StallOptions, StallReason, TaskRef, WorkerIdentity, WorkerState,
+    App, CancelOutcome, Context, DeathProof, DiagnosisKind, Event, JobError, JobState, JobValues, Limit, Outcome,
+    StallAction, StallOptions, StallReason, TaskRef, WorkerIdentity, WorkerState,
 };
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -334,6 +334,10 @@ async fn a_poison_job_fails_after_one_death_more_than_max_count() {
     let job = task.job("poison").await.unwrap();
     assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Failed, 0, 3));
     assert_eq!(job.error.unwrap().code, "worker_crashed");
+    let inspector = app.inspector();
+    let report = inspector.job(TASK, "poison", JobValues::None).await.unwrap().unwrap();
+    let [found] = &inspector.diagnose_job(&report).await.unwrap()[..] else { panic!("no warning of a retry") };
+    assert!(matches!(&found.kind, DiagnosisKind::FailedSuspects { jobs } if *jobs == ["poison"]), "{found:?}");
     assert_eq!(test.places("poison").await, ["failed"]);
     for id in &innocents {
         test.arrives(id, "running").await;

@@ -75,6 +75,11 @@ async fn jobs_that_wait_next_to_free_slots_are_a_risk() {
     assert_eq!(scene.kinds().await, ["!no_worker"]);
     assert_eq!(scene.of_job("c").await, ["!no_worker"]);
     assert_eq!(scene.facts("no_worker").await["are_stopping"], true);
+    // A quiet worker can claim again, so it is named.
+    scene.presents("phase", "working").await;
+    scene.presents("quiet", "1 ada").await;
+    assert_eq!(scene.kinds().await, ["!no_worker", "?worker_quiet"]);
+    assert_eq!(scene.facts("no_worker").await["quiet"], LOST);
 }
 
 #[tokio::test]
