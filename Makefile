@@ -12,6 +12,9 @@ FROM ?=
 PART ?=
 # How long the soak runs, in seconds.
 SOAK ?= 1200
+# How long the faults of the chaos last, in seconds, and the seed that they follow from; a random one when empty.
+DURATION ?= 180
+SEED ?=
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
@@ -48,6 +51,11 @@ check: ## Formatting, clippy, documentation, Lua: no warning is let through
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 	luacheck --quiet --no-color lua
 
+.PHONY: chaos
+chaos: ## Kill, freeze, cut off and replace workers while servers fail, then account for every job (DURATION=... seconds, SEED=... repeats one)
+	@scripts/ensure redis-server
+	HEARTLINE_CHAOS_SECONDS=$(DURATION) HEARTLINE_CHAOS_SEED=$(SEED) scripts/it chaos:: -- --nocapture
+
 .PHONY: examples
 examples: ## Run every example to its end, each with a private server
 	@scripts/ensure redis-server
@@ -81,7 +89,7 @@ book: ## Build the guide as pages, with mdBook
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1
-check-all: check test model bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows mutants ## All of the above and what takes longer, with all random histories
+check-all: check test model bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows chaos mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)

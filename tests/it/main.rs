@@ -4,6 +4,8 @@
 
 #![cfg(test)]
 
+#[cfg(all(unix, feature = "schedules"))]
+mod chaos;
 #[cfg(unix)]
 mod cluster;
 mod costs;

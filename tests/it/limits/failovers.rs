@@ -35,7 +35,7 @@ async fn continues_after(replicas: Option<u32>, failover: impl AsyncFnOnce(&mut 
 }
 
 /// Waits until no process is connected to the old primary. In a failover in order, it accepts writes for some time.
-async fn leave(old: u16) {
+pub async fn leave(old: u16) {
     let left = async || {
         let clients: Option<String> = ask(old, &["CLIENT", "LIST"]).await;
         clients.is_none_or(|clients| !clients.contains(" name=heartline:"))

@@ -2,7 +2,7 @@
 
 mod children;
 mod deploys;
-mod failovers;
+pub mod failovers;
 mod freezes;
 mod log;
 mod partitions;

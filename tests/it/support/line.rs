@@ -96,6 +96,10 @@ impl Line {
         format!("redis://{}/", self.address)
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// From now on, every byte takes this long in each direction: a round trip takes twice as long. Bytes on their way
     /// do not wait for each other.
     pub fn delay(&self, delay: Duration) {

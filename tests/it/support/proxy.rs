@@ -118,6 +118,10 @@ impl Proxy {
         format!("redis://{}/", self.address)
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// From now on, drops all replies: requests reach the server and are executed, but are not answered.
     ///
     /// Usually followed by [`drop_connections`](Self::drop_connections) once the request of interest is counted.
