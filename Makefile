@@ -10,11 +10,11 @@ ONLY ?=
 FROM ?=
 # The parts of the browser tests to run, by words of their names, as in `make check-board PART=keys`; all of them when empty.
 PART ?=
-# How long the soak runs, in seconds.
-SOAK ?= 1200
-# How long the faults of the chaos last, in seconds, and the seed that they follow from; a random one when empty.
-DURATION ?= 180
-SEED ?=
+# How long `make check-lines` runs, in seconds. `make chaos` and `make soak` have a DURATION of their own.
+LINES ?= 1200
+# How many cases each decoder gets from the fuzz tests, and how many rounds each test of whole programs makes.
+CASES ?= 20000
+ROUNDS ?= 400
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
@@ -52,6 +52,7 @@ check: ## Formatting, clippy, documentation, Lua: no warning is let through
 	luacheck --quiet --no-color lua
 
 .PHONY: chaos
+chaos: DURATION ?= 180
 chaos: ## Kill, freeze, cut off and replace workers while servers fail, then account for every job (DURATION=... seconds, SEED=... repeats one)
 	@scripts/ensure redis-server
 	HEARTLINE_CHAOS_SECONDS=$(DURATION) HEARTLINE_CHAOS_SEED=$(SEED) scripts/it chaos:: -- --nocapture
@@ -89,7 +90,7 @@ book: ## Build the guide as pages, with mdBook
 
 .PHONY: check-all
 check-all: export HEARTLINE_THOROUGH = 1
-check-all: check test model bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows chaos mutants ## All of the above and what takes longer, with all random histories
+check-all: check test model bench-instructions examples check-board check-axe check-monitoring check-versions check-features check-msrv check-deps check-servers check-races fuzz chaos soak check-lines check-workflows mutants ## All of the above and what takes longer, with all random histories
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)
@@ -132,10 +133,24 @@ check-races: ## Let each act of the Inspector race with live workers 1,000 times
 	@scripts/ensure redis-server
 	HEARTLINE_RACES=1000 scripts/it integration::inspector::races
 
-.PHONY: check-soak
-check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
+.PHONY: fuzz
+fuzz: SEED := $(or $(SEED),$(shell date +%s))
+fuzz: ## Give decoders, workers, the command line and the board data that Heartline did not write (CASES=..., ROUNDS=..., SEED=...)
 	@scripts/ensure redis-server
-	HEARTLINE_SOAK_SECONDS=$(SOAK) scripts/it repeatedly_silent large_values_pass
+	@echo "SEED=$(SEED)"
+	PROPTEST_CASES=$(CASES) HEARTLINE_FUZZ=$(ROUNDS) HEARTLINE_FUZZ_SEED=$(SEED) cargo test --all-features $(TESTED) \
+		--lib --test it --test board --test cli -- fuzz:: makes_the_decoder_panic rows_are_read any_address any_cursor any_form any_cookie only_a_whole_session
+
+.PHONY: soak
+soak: DURATION ?= 1800
+soak: ## Work for 30 minutes, with restarts of workers and server, and fail if anything grows (DURATION=... seconds)
+	@scripts/ensure redis-server
+	HEARTLINE_SOAK_SECONDS=$(DURATION) scripts/it soak:: -- --nocapture
+
+.PHONY: check-lines
+check-lines: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (LINES=... seconds)
+	@scripts/ensure redis-server
+	HEARTLINE_LINES_SECONDS=$(LINES) scripts/it repeatedly_silent large_values_pass
 
 .PHONY: check-containers
 check-containers: ## Run the main job on a Redis server in a container

@@ -117,6 +117,10 @@ impl Token {
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
+    // A number may have a sign, a byte has none.
+    if !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
 }
@@ -138,6 +142,7 @@ fn session_of(head: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -177,5 +182,24 @@ mod tests {
         assert_eq!(token.is_in(&head), TokenCheck::TooMany, "the limit covers both ways to send a token");
         let session = token.begin("0123456789abcdef").unwrap();
         assert!(token.accepts(&session) && !token.accepts("other"));
+    }
+
+    #[test]
+    fn only_a_whole_session_is_accepted() {
+        let token = Token::new("0123456789abcdef".to_owned()).unwrap();
+        let session = token.begin("0123456789abcdef").unwrap();
+        let value = prop_oneof!["[0-9]{0,20}\\.[0-9a-f+]{0,70}", "\\PC{0,90}", Just(session.clone())];
+        proptest!(|(value in value, at: prop::sample::Index, other in "[!-~]")| {
+            let cookie = format!("a=b; heartline_session_80={value}; heartline_session_8=x");
+            let Ok(cookie) = HeaderValue::from_str(&cookie) else { return Ok(()) };
+            let host = (header::HOST, HeaderValue::from_static("board:80"));
+            let head = HeaderMap::from_iter([host, (header::COOKIE, cookie)]);
+            let is_right = session_of(&head).is_some_and(|found| token.accepts(&found));
+            prop_assert_eq!(is_right, value == session, "{}", value);
+            let at = at.index(session.len());
+            let mut changed = session.clone();
+            changed.replace_range(at..=at, &other);
+            prop_assert_eq!(token.accepts(&changed), changed.eq_ignore_ascii_case(&session), "{}", changed);
+        });
     }
 }

@@ -232,3 +232,26 @@ fn time_of(text: &str) -> Option<SystemTime> {
     let ms = text.parse().ok().filter(|ms| *ms > 0)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn any_form_is_read_or_refused() {
+        let name = "act|id|worker|workflow|schedule|key|reason|confirmed|dispatched|as_of|selected|pick|task|state|older|limit|weight|[a-z]{1,4}";
+        let value = "[0-9]{0,22}|[0-9]{1,20}[a-z]{1,3}|(flow|lane|schedule)_[a-z]{0,5}|failed|waiting|\\PC{0,20}";
+        let fields = prop::collection::vec((name, value), 0..12);
+        proptest!(|(fields in fields)| {
+            let picks = fields.iter().filter(|(name, _)| name == "pick").count();
+            let Ok(wanted) = Wanted::of(fields) else { return Ok(()) };
+            prop_assert_eq!(wanted.picked.len(), picks);
+            let _ = (wanted.too_long(), wanted.target(), wanted.offer(), wanted.selection(), wanted.seen_state());
+            if let Some(at) = wanted.asked_at() {
+                prop_assert_eq!(in_form(at), wanted.as_of.trim_start_matches('0'), "a time is written as it was read");
+            }
+        });
+    }
+}

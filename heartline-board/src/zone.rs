@@ -86,6 +86,8 @@ impl Zone {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -106,5 +108,19 @@ mod tests {
             ("00:53:20".to_owned(), "2026-11-30T00:53:20.000Z".to_owned())
         );
         assert!(Zone::named("Europe/Nowhere").is_none() && utc.name() == "UTC");
+    }
+
+    #[test]
+    fn any_cookie_gives_a_zone() {
+        let name = "[A-Za-z]{1,8}/[A-Za-z_+0-9.-]{0,12}|[./]{0,20}[a-z/]{0,12}|\\PC{0,20}";
+        proptest!(|(name in name, seconds: i64)| {
+            let Ok(cookie) = format!("a=b; {COOKIE}={name}").parse() else { return Ok(()) };
+            let zone = Zone::of(&HeaderMap::from_iter([(header::COOKIE, cookie)]));
+            let time = Duration::from_secs(seconds.unsigned_abs() / 2);
+            let at = if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(time) } else { SystemTime::UNIX_EPOCH.checked_add(time) };
+            if let Some(at) = at {
+                let _ = (zone.name(), zone.short(&at, &SystemTime::UNIX_EPOCH), zone.full(&at));
+            }
+        });
     }
 }

@@ -49,7 +49,7 @@ pub enum Action {
     FailOver,
 }
 
-/// After an outage of so many ticks, a heartbeat of every worker is late.
+/// After an outage of this many ticks, a heartbeat of every worker is late.
 const NOTICED: u8 = 5;
 
 /// A call that may still arrive.

@@ -178,6 +178,7 @@ pub(super) fn plain(texts: Vec<Text>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn row(words: [&str; 8]) -> Vec<Text> {
         words.map(|word| Text(word.to_owned())).into()
@@ -224,5 +225,16 @@ mod tests {
             assert!(!stored.is_readable && stored.pause == Some(StoredPause::default()), "{rule}, {ledger}, {bytes}");
         }
         assert_eq!(stored_of("a", Vec::new()), None);
+    }
+
+    #[test]
+    fn rows_are_read_whatever_they_are() {
+        let word = "-|[0-9]{1,20}|code|put|[a-zé]{1,4}";
+        let line = prop::collection::vec(word, 0..16).prop_map(|words| words.join(" "));
+        proptest!(|(line in line, tick in "[0-9]{0,20}[fomphé]?[0-9]{0,20}", any in "\\PC{0,40}")| {
+            for text in [&line, &any, &tick] {
+                let _ = (rule_of(text), ledger_of(text), tick_of(text), at_of(text));
+            }
+        });
     }
 }

@@ -214,6 +214,7 @@ fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn read(text: &str) -> SentinelUrl {
         SentinelUrl::of(text).unwrap().unwrap()
@@ -322,5 +323,26 @@ mod tests {
             (sentinel, cluster) => sentinel.and(cluster).map(drop),
         };
         format!("{:?}", refused.expect_err(text))
+    }
+
+    #[test]
+    fn any_address_is_read_or_named_as_wrong() {
+        let scheme = "redis|rediss|redis-sentinel|rediss-sentinel|redis-cluster|redis\\+unix|unix|[a-z+-]{0,9}";
+        let rest = "(ann:secret@)?[a-z\\[\\]:.%0-9]{0,20}(/[0-9-]{0,20})?(\\?(node|db|user|sentinelServiceName|[a-z]{1,4})=[a-z:\\[%0-9]{0,20}){0,2}";
+        let shape = format!("({scheme}):(//)?({rest}|\\PC{{0,40}})");
+        let text = proptest::string::string_regex(&shape).unwrap();
+        proptest!(|(text in text)| {
+            let places = [
+                SentinelUrl::of(&text).map(|url| url.map(|url| url.place)),
+                ClusterUrl::of(&text).map(|url| url.map(|url| url.place)),
+                info_of(&text).map(|info| Some(place_of(&info))),
+            ];
+            for place in places {
+                match place {
+                    Ok(place) => prop_assert!(!place.is_some_and(|place| place.contains("secret@")), "{}", text),
+                    Err(e) => prop_assert!(!e.to_string().is_empty() && !e.to_string().contains("secret@"), "{e}"),
+                }
+            }
+        });
     }
 }

@@ -145,6 +145,7 @@ fn run_of(mark: &str) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn entry(fields: &[(&str, &str)]) -> Entry {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -191,5 +192,14 @@ mod tests {
         }
         let later = decode("t", &entry(&[("moved", "a/1"), ("started", "a/1")])).unwrap();
         assert_eq!((later.events.len(), later.unknown_fields), (1, true));
+    }
+
+    #[test]
+    fn no_entry_makes_the_decoder_panic() {
+        let names = "total|worker|by|started|paused|resumed|node|ended|[a-z]{0,3}";
+        let fields = prop::collection::vec((names, "([a-z] )?[a-z0-9./ -]{0,20}|\\PC{0,8}"), 0..6);
+        proptest!(|(id in "[0-9-]{0,30}|\\PC{0,20}", fields in fields)| {
+            let _ = decode("nightly", &Entry { id, fields });
+        });
     }
 }

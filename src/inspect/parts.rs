@@ -226,6 +226,7 @@ pub(super) fn by_table<T>(parts: usize, all: &[T], id: impl Fn(&T) -> &str) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn page(rows: &[u64], next: Option<&str>) -> PartPage<u64> {
         let rows = rows.iter().map(|row| (*row, format!("after {row}"))).collect();
@@ -252,5 +253,19 @@ mod tests {
                 && Cursors::parse("new  new  end", 2).is_err()
                 && Cursors::parse("end  end", 2).is_err()
         );
+    }
+
+    #[test]
+    fn any_cursor_is_read_back_or_named_as_wrong() {
+        proptest!(|(text in "((new|end|[0-9]{1,20} [a-z]{0,3}|\\PC{0,6})(  )?){0,6}", parts in 1_usize..5)| {
+            let _ = Cursors::of_streams(&text, parts);
+            match Cursors::parse(&text, parts) {
+                Ok(cursors) => {
+                    let next = cursors.text().unwrap();
+                    prop_assert_eq!(Cursors::parse(&next, parts).unwrap(), cursors);
+                }
+                Err(e) => prop_assert!(e.to_string().contains("cursor"), "{e}"),
+            }
+        });
     }
 }

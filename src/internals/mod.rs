@@ -1,6 +1,7 @@
 //! For the tests and benches of this repository only: the scripts by name, the witness rule, the calls about tasks and schedules, and a
 //! way to break the keeper. It may change with any version.
 
+mod fuzz;
 #[cfg(feature = "schedules")]
 mod schedules;
 mod scripts;

@@ -22,7 +22,7 @@ pub(crate) fn value_of(result: &[u8]) -> &[u8] {
         let rest = result.strip_prefix(&[MARK])?;
         let space = rest.iter().position(|byte| *byte == b' ')?;
         let size: usize = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
-        rest.get(space + 1..space + 1 + size)
+        rest.get(space + 1..)?.get(..size)
     };
     parts().unwrap_or(result)
 }
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(with_graph(Some(b"[1]"), b"{}"), b"\x013 [1]{}");
         assert_eq!(value_of(&with_graph(Some(b"\"a b\""), b"{}")), b"\"a b\"");
         assert_eq!(value_of(&with_graph(None, b"{}")), b"");
-        for plain in [&b"17"[..], b"", b"\x01", b"\x019 x"] {
+        for plain in [&b"17"[..], b"", b"\x01", b"\x019 x", b"\x0118446744073709551615 x"] {
             assert_eq!(value_of(plain), plain);
         }
     }

@@ -12,6 +12,7 @@ mod costs;
 #[cfg(unix)]
 mod crash;
 mod faults;
+mod fuzz;
 mod house;
 mod integration;
 #[cfg(unix)]
@@ -20,6 +21,8 @@ mod scripts;
 #[cfg(unix)]
 mod sentinel;
 mod simulation;
+#[cfg(target_os = "linux")]
+mod soak;
 mod support;
 #[cfg(unix)]
 mod workflows;

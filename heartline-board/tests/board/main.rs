@@ -5,6 +5,9 @@ mod cluster;
 mod dispatch;
 mod find;
 mod flows;
+mod fuzz;
+#[path = "../../../tests/it/fuzz/hostile.rs"]
+mod hostile;
 mod lanes;
 mod lists;
 mod live;

@@ -9,6 +9,9 @@ mod demo;
 mod explain;
 mod find;
 mod flows;
+mod fuzz;
+#[path = "../../../tests/it/fuzz/hostile.rs"]
+mod hostile;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod lost_workers;

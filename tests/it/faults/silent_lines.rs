@@ -9,7 +9,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
 use crate::faults::ground::far_away;
-use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
+use crate::faults::waiting::{all_ran_once, begun, lasting, stalls, start_waiting_worker, start_witness};
 use crate::support::task::{TestTask, options};
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
 
@@ -55,7 +55,7 @@ async fn a_worker_with_only_silent_connections_keeps_its_jobs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_with_repeatedly_silent_lines_keep_their_jobs() {
     let redis = TestRedis::start();
-    let until = Instant::now() + soak(Duration::from_secs(7));
+    let until = Instant::now() + lasting(Duration::from_secs(7));
     let rounds = [INTERVAL, 2 * INTERVAL].map(|interval| silenced_until(until, TestTask::on(&redis), &redis, interval));
     join_all(rounds).await;
 }

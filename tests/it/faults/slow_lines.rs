@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use heartline::{App, Context, JobError, TaskOptions};
 
 use crate::faults::ground::far_away;
-use crate::faults::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
+use crate::faults::waiting::{all_ran_once, begun, lasting, stalls, start_waiting_worker, start_witness};
 use crate::support::journal::Journal;
 use crate::support::task::options;
 use crate::support::worker::TestWorker;
@@ -80,7 +80,7 @@ async fn handle(journal: Arc<Journal>, ctx: Context, input: String) -> Result<St
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_values_pass_a_long_narrow_line_with_ten_thousand_jobs() {
     let (interval, round_trip) = (Duration::from_secs(10), Duration::from_millis(100));
-    let at_least = soak(Duration::ZERO);
+    let at_least = lasting(Duration::ZERO);
     let most = if at_least.is_zero() { 6 } else { 64 };
     let until = Instant::now() + at_least;
     let (redis, test, line) = far_away().await;

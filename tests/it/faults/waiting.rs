@@ -13,8 +13,8 @@ use crate::support::task::{TaskWorker, TestTask};
 use crate::support::{PATIENCE, eventually};
 
 /// How long a test of unlimited length runs: the seconds of this variable, or this default.
-pub fn soak(otherwise: Duration) -> Duration {
-    let seconds = std::env::var("HEARTLINE_SOAK_SECONDS").ok();
+pub fn lasting(otherwise: Duration) -> Duration {
+    let seconds = std::env::var("HEARTLINE_LINES_SECONDS").ok();
     seconds.map_or(otherwise, |seconds| Duration::from_secs(seconds.parse().unwrap()))
 }
 
