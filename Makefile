@@ -105,7 +105,7 @@ check-axe: ## Check every page of the board by the rules of axe-core, which npm 
 	HEARTLINE_AXE="$$(scripts/axe)" cargo test -p heartline-browser-tests --test board -- axe_finds
 
 .PHONY: pictures
-pictures: ## Take the pictures of the board in docs/images anew
+pictures: ## Take the pictures of the board in docs/images again
 	@scripts/ensure redis-server chromium
 	cargo build -p heartline-cli
 	HEARTLINE_SCREENSHOTS="$(CURDIR)/docs/images" cargo test -p heartline-browser-tests --test board -- picture
