@@ -171,7 +171,7 @@ events! {
         /// How long the handler ran, to the microsecond, as its worker measured it.
         #[serde(rename = "ran_us", serialize_with = "as_us")]
         ran: Duration,
-        /// The worker that ran it.
+        /// The worker that ran it. With a hook: the one that ran the hook.
         worker: WorkerId,
     },
     /// A run failed and no other follows, or the job stalled too often: it ended as failed.

@@ -200,7 +200,9 @@ async fn a_killed_worker_is_explained_with_its_witness_and_its_job() {
     let board = board(&bench);
     let every = page(&board, "/stalls");
     assert!(
-        every.contains(&format!("<td>recovered</td><td class=\"wide\">worker_restarted, held by {dead}, stall 1</td>")),
+        every.contains(&format!(
+            "<td class=\"c-end\">recovered</td><td class=\"wide\">worker_restarted, held by {dead}, stall 1</td>"
+        )),
         "{every}"
     );
     for path in ["/stalls?task=script", "/job?task=script&id=killed"] {
