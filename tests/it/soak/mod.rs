@@ -45,7 +45,8 @@ async fn a_day_of_work_leaves_nothing_behind() {
             break report;
         }
         if !child.lives() {
-            break sizes::report(&url).await.unwrap_or_else(|| "the working process has ended".to_owned());
+            let died = || format!("the working process has ended: {}", child.errors());
+            break sizes::report(&url).await.unwrap_or_else(died);
         }
         // Before the last third, so that everything is at rest at the end.
         if begun.elapsed() < length() * 2 / 3 && restarted.elapsed() > (length() / 6).min(Duration::from_secs(30)) {

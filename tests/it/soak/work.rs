@@ -139,7 +139,9 @@ async fn is_trimmed(stays: &Tasks, length: Duration) -> bool {
         return false;
     }
     let inspector = stays.app.inspector();
-    stays.work.schedules().pause("often", "the day is over").await.unwrap();
+    let schedules = stays.work.schedules();
+    eventually("the schedule is paused", PATIENCE, async || schedules.pause("often", "the day is over").await.ok())
+        .await;
     eventually("retention has removed all jobs", MINUTE * 5, async || {
         let tasks = inspector.tasks().await.ok()?;
         let ended = tasks.iter().map(|task| task.counts.completed + task.counts.failed + task.counts.cancelled);
@@ -151,7 +153,7 @@ async fn is_trimmed(stays: &Tasks, length: Duration) -> bool {
         flows.iter().all(|flow| flow.completed + flow.failed == 0).then_some(())
     })
     .await;
-    stays.work.schedules().resume("often").await.unwrap();
+    eventually("the schedule continues", PATIENCE, async || schedules.resume("often").await.ok()).await;
     true
 }
 

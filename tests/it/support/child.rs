@@ -3,13 +3,18 @@ use super::eventually::eventually;
 use std::env;
 use std::io::{self, Read};
 use std::process::{self, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 const ROLE: &str = "HEARTLINE_TEST_ROLE";
+const KEPT_ERRORS: usize = 16 * 1024;
 
 /// A process that runs one test of this very program, killed at the latest when this is dropped.
 ///
 /// A test that is the program of a child begins with [`Child::role`], and does nothing if that is `None`.
-pub struct Child(process::Child);
+pub struct Child {
+    process: process::Child,
+    errors: Arc<Mutex<Vec<u8>>>,
+}
 
 impl Child {
     /// Starts the test `name` of the module (`module_path!()`) as a separate process. Its standard error goes into a
@@ -23,7 +28,7 @@ impl Child {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn();
-        Self(child.unwrap())
+        Self { process: child.unwrap(), errors: Arc::default() }
     }
 
     /// The role that the parent gave this process; `None` in a normal run of the tests.
@@ -38,10 +43,24 @@ impl Child {
         Some(role)
     }
 
-    /// From now on, reads and discards what the child writes to its standard error.
+    /// From now on, reads what the child writes to its standard error. [`Child::errors`] has the end of it.
     pub fn drain(&mut self) {
-        let mut errors = self.0.stderr.take().expect("it is drained already");
-        std::thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
+        let mut stderr = self.process.stderr.take().expect("it is drained already");
+        let errors = Arc::clone(&self.errors);
+        std::thread::spawn(move || {
+            let mut read = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut read) {
+                let mut errors = errors.lock().unwrap();
+                errors.extend_from_slice(&read[..count]);
+                let excess = errors.len().saturating_sub(KEPT_ERRORS);
+                errors.drain(..excess);
+            }
+        });
+    }
+
+    /// The last 16 KiB of what a drained child wrote to its standard error.
+    pub fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.errors.lock().unwrap()).into_owned()
     }
 
     /// Sends a signal, such as `STOP`.
@@ -51,23 +70,23 @@ impl Child {
     }
 
     pub fn pid(&self) -> u32 {
-        self.0.id()
+        self.process.id()
     }
 
     /// Waits until it has ended by itself.
     pub async fn exits(&mut self) -> process::ExitStatus {
-        eventually("the child exits", PATIENCE, async || self.0.try_wait().unwrap()).await
+        eventually("the child exits", PATIENCE, async || self.process.try_wait().unwrap()).await
     }
 
     /// Whether it still runs.
     pub fn lives(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
+        self.process.try_wait().unwrap().is_none()
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
