@@ -61,6 +61,10 @@ use crate::workflow::progress::WorkflowProgress;
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
+/// The App of a worker, as its handlers see it. A type of its own, since a user may pass another App to
+/// [`AppBuilder::state`](crate::AppBuilder::state).
+struct OfWorker(App);
+
 struct Shared {
     store: Arc<Store>,
     defaults: TaskOptions,
@@ -286,7 +290,7 @@ impl App {
         let mut tasks: Vec<Definition> = self.0.tasks.lock().declared.values().map(definition).collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, mut data) = (Arc::clone(&self.0.store), Data::clone(&self.0.data));
-        data.insert(self.clone());
+        data.insert(OfWorker(self.clone()));
         let data = Arc::new(data);
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
@@ -368,7 +372,10 @@ impl Context {
     /// # Errors
     /// [`MissingState`] in a test of a handler that was given no App by `TestContext::state`.
     pub fn app(&self) -> Result<&App, MissingState> {
-        self.state()
+        match self.state() {
+            Ok(OfWorker(app)) => Ok(app),
+            Err(_) => self.state(),
+        }
     }
 }
 

@@ -389,10 +389,14 @@ const MAIL: TaskDef<String, u32> = TaskDef::new("mail");
 #[tokio::test]
 async fn a_handler_dispatches_with_the_app_of_its_worker() {
     const REPORT: TaskDef<u32, String> = TaskDef::new("report");
+    const BILL: TaskDef<u32, ()> = TaskDef::new("bill");
     let test = TestTask::new();
     let dropped = Arc::new(());
-    let app = App::builder().redis(test.url()).prefix(&test.prefix).state(Arc::clone(&dropped)).build().await.unwrap();
+    let billing = App::builder().redis(test.url()).prefix("billing").build().await.unwrap();
+    let building = App::builder().redis(test.url()).prefix(&test.prefix).state(Arc::clone(&dropped)).state(billing);
+    let app = building.build().await.unwrap();
     let report = |ctx: Context, month: u32| async move {
+        BILL.dispatch(ctx.state::<App>()?, month).await?;
         let mail = MAIL.dispatch(ctx.app()?, format!("month {month}")).await?;
         Ok::<_, JobError>(mail.id().to_string())
     };
