@@ -31,7 +31,7 @@ use self::plan::{Kind, Lane, Plan};
 use self::report::Report;
 use self::servers::{Homes, Servers};
 use self::spans::{Book, Hurt, Loses};
-use self::worker_process::{PREFIX, Role, TASKS, Work};
+use self::worker_process::{KEYED, PREFIX, Role, TASKS, Work};
 use crate::support::task::built;
 use crate::support::{PATIENCE, eventually, turn};
 
@@ -103,6 +103,12 @@ async fn part(kind: Kind, lasts: Duration, seed: u64) -> Evidence {
     };
     let url = way.as_ref().map_or_else(|| servers.url(), Way::url);
     let producing = built(&url, PREFIX).await;
+    // Before a worker declares the pointer to the key, jobs get no key.
+    eventually("the key is declared", PATIENCE, async || {
+        let tasks = app.inspector().tasks().await.ok()?;
+        tasks.iter().any(|task| task.task == KEYED && task.options.declared_by.is_some()).then_some(())
+    })
+    .await;
     let load = Load::start(&producing, kind, seed);
     let put_us = rest::put(&app).await;
 
