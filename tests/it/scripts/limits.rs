@@ -234,13 +234,15 @@ async fn a_clock_that_goes_back_delays_starts_for_one_window_at_most() {
     let hour = 3_600_000;
     task.write("meta limits=0 2 1000000").await;
     let now = task.now_ms().await as u64;
-    task.hset("meta", &[("starts", &format!("2 {} 1 {now}000|1 {hour}000 ", (now + hour) * 1000))]).await;
+    // One step that has passed, and two later ones of which one is not the newest.
+    let steps = format!("3 {} 1 {now}000|1 {hour}000 1 {hour}000 ", (now + 2 * hour) * 1000);
+    task.hset("meta", &[("starts", &steps)]).await;
     task.hset("meta", &[("full", &format!("{} 1000", now + hour))]).await;
     assert_eq!(settle(&mut task, "settle", "2 w 1000 2 0 0").await, "''");
     let after = task.now_ms().await as u64;
     let starts = task.field("meta", "starts").await;
     let steps: Vec<u64> = starts.split([' ', '|']).filter_map(|word| word.parse().ok()).collect();
-    assert!(steps[0] == 2 && steps[1] / 1000 <= after + 32, "{starts} {after}");
+    assert!(steps[0] == 3 && steps[1] / 1000 <= after + 32, "{starts} {after}");
     let full = task.field("meta", "full").await;
     let until: u64 = full.split(' ').next().unwrap().parse().unwrap();
     assert!((now + 1000..=after + 1000).contains(&until), "{full} {now}");
