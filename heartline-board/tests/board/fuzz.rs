@@ -5,13 +5,15 @@ use std::time::Duration;
 use crate::hostile::{Stranger, declare, dispatch, rounds};
 use crate::site::{Site, encoded, until};
 
-const PATHS: [&str; 19] = [
+const PATHS: [&str; 21] = [
     "/",
     "/find",
     "/task",
     "/jobs",
     "/job",
     "/value",
+    "/dispatch",
+    "/zone",
     "/workers",
     "/worker",
     "/flows",
