@@ -56,7 +56,8 @@ pub(super) fn none_claims(task: &TaskReport, workers: &[WorkerReport], are_stopp
     let (delayed, last) = (task.counts.delayed - task.due.min(task.counts.delayed), task.options.declared_by.clone());
     let is_quiet = |worker: &&WorkerReport| worker.state == WorkerState::Quiet && has_task(worker, &task.task);
     let quiet = workers.iter().find(is_quiet).map(|worker| worker.worker.clone());
-    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, are_stopping, quiet, last }
+    let finalizing = task.counts.finalizing;
+    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, finalizing, are_stopping, quiet, last }
 }
 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
@@ -111,7 +112,7 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
         return None;
     }
     let own = || workers.iter().filter(|worker| has_task(worker, name));
-    if waiting(task) > 0 {
+    if waiting(task) > 0 || task.counts.finalizing > 0 {
         let has_just_stopped = own().any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY));
         return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task)));
     }

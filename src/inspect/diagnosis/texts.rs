@@ -110,8 +110,19 @@ pub(super) fn payloads_lost(jobs: u64, waiting: u64, first: Option<&str>, remove
     }
 }
 
-pub(super) fn no_worker(waiting: u64, delayed: u64, are_stopping: bool, quiet: Option<&WorkerId>) -> String {
+pub(super) fn no_worker(
+    waiting: u64,
+    delayed: u64,
+    finalizing: u64,
+    are_stopping: bool,
+    quiet: Option<&WorkerId>,
+) -> String {
     let jobs = match (waiting, delayed) {
+        (0, _) if finalizing > 0 => {
+            let jobs = many(finalizing, "job");
+            let (wait, their) = if finalizing == 1 { ("waits", "its") } else { ("wait", "their") };
+            format!("{jobs} {wait} for {their} hook")
+        }
         (0, 0) => return "no live worker has the task; the last one was lost, and did not stop".to_owned(),
         (0, delayed) => format!("{} delayed", many(delayed, "job")),
         (waiting, _) => format!("{} waiting", many(waiting, "job")),

@@ -24,6 +24,18 @@ async fn jobs_without_a_live_worker_are_a_risk() {
 }
 
 #[tokio::test]
+async fn jobs_that_wait_for_their_hook_without_a_worker_are_a_risk() {
+    let scene = Scene::waiting(&["a"]).await;
+    scene.jobs.handle("a").unwrap().cancel("not needed").await.unwrap();
+    assert_eq!(scene.kinds().await, ["!no_worker"]);
+    let facts = scene.facts("no_worker").await;
+    assert_eq!((&facts["waiting"], &facts["finalizing"]), (&0.into(), &1.into()));
+    let found = scene.diagnoses().await;
+    let text = found[0].to_string();
+    assert!(text.contains("1 job waits for its hook, and no live worker has the task"), "{text}");
+}
+
+#[tokio::test]
 async fn the_loss_of_the_last_worker_is_a_note() {
     let scene = Scene::idle().await;
     assert_eq!(scene.kinds().await, [""; 0]);
