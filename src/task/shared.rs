@@ -1,6 +1,6 @@
 //! What all references to one task share.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use super::dispatcher::Dispatcher;
 use crate::backend::engine::Store;
@@ -25,6 +25,8 @@ pub(crate) struct TaskShared {
     /// The schedules that the code declares. The App that has the handler can add some until a worker is made.
     #[cfg(feature = "schedules")]
     pub(crate) schedules: crate::mutex::Mutex<crate::runtime::schedules::DeclaredSchedules>,
+    /// A job without a key, although there are limits of each key, is logged once.
+    lacks_key: Once,
     /// While this exists, the reader of events follows the task.
     pub(super) followed: Arc<Followed>,
 }
@@ -49,8 +51,19 @@ impl TaskShared {
             hook,
             #[cfg(feature = "schedules")]
             schedules: crate::mutex::Mutex::default(),
+            lacks_key: Once::new(),
             followed,
         })
+    }
+
+    /// Logs once that no limit applies to a job, since it has no key.
+    pub(super) fn notice_key(&self, key: Option<&str>) {
+        if key.is_none() && self.options.keyed.limits.any() && self.tables.pointer().is_none() {
+            self.lacks_key.call_once(|| {
+                tracing::warn!(task = %self.name,
+                    "a job has no key, so no limit of a key applies to it; set TaskOptions::key or Dispatch::key");
+            });
+        }
     }
 
     /// Asks about a job in its partition. If the job is not there, and the task turns out to have another number of partitions, asks

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::integration::fixtures::{alone, shared};
 use crate::support::events::next;
-use crate::support::task::{TASK, TestTask, adaptive};
+use crate::support::task::{TASK, TestTask, adaptive, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Warnings, eventually};
 
 /// The input of the jobs.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -362,4 +362,21 @@ async fn options_of_keys_are_checked() {
             faults.iter().map(|fault| (fault.field.as_str(), fault.value.as_str())).collect();
         assert_eq!(found, [(field, value)]);
     }
+}
+
+#[tokio::test]
+async fn limits_of_each_key_without_a_key_are_logged_once() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let app = test.app().await;
+    let name = test.prefix.replace(':', "-");
+    let options = fast().per_key(Limit::new().running(2));
+    let task = app.task(&name, options, |_: Context, (): ()| async { Ok::<_, JobError>(()) }).unwrap();
+    let line = "a job has no key, so no limit of a key applies to it";
+    task.dispatch(()).key("acme").await.unwrap();
+    assert!(!warnings.all().iter().any(|warning| warning.contains(&name)), "{:#?}", warnings.all());
+    task.dispatch(()).await.unwrap();
+    task.dispatch(()).await.unwrap();
+    let lines = warnings.all().into_iter().filter(|warning| warning.contains(&name) && warning.contains(line));
+    assert_eq!(lines.count(), 1);
 }
