@@ -107,6 +107,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | yes | a [`JobError`] keeps its code inside an `anyhow::Error`; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find the original error |
+//! | `axum` | no | [`Error`] is a response: a handler of axum returns it with `?` |
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: metrics of a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |
@@ -243,9 +244,11 @@ pub use task::cancel::Cancel;
 pub use task::definition::{TaskDef, TaskHandler};
 pub use task::dispatch::Dispatch;
 pub use task::handle::{CancelOutcome, JobHandle};
+pub use task::job::Job;
 #[cfg(feature = "schedules")]
 pub use task::schedules::{Placement, Schedules};
-pub use task::task_ref::{Job, TaskCounts, TaskRef};
+pub use task::status::JobStatus;
+pub use task::task_ref::{TaskCounts, TaskRef};
 pub use worker::builder::Worker;
 pub use worker::identity::WorkerIdentity;
 pub use worker::monitor::{WorkerHealth, WorkerMonitor, WorkerPhase};

@@ -95,6 +95,32 @@ impl<T: Clone + Send + 'static> Subscription<T> {
         self.next().await.unwrap_or(Err(RecvError::Closed))
     }
 
+    /// Calls a function with each event, one after the other, until the App is gone. Missed events are logged as a warning.
+    ///
+    /// The subscription begins with the call that made it, so no event is missed before the task is scheduled:
+    ///
+    /// ```no_run
+    /// # use heartline::App;
+    /// # async fn run(app: App) {
+    /// tokio::spawn(app.on_stalled().each(|stall| async move {
+    ///     println!("{} {}: {}", stall.task, stall.id, stall.action);
+    /// }));
+    /// # }
+    /// ```
+    pub async fn each<F, Fut>(mut self, mut call: F)
+    where
+        F: FnMut(T) -> Fut,
+        Fut: Future<Output = ()>,
+    {
+        loop {
+            match self.recv().await {
+                Ok(event) => call(event).await,
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "a subscriber was too slow and missed events"),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
     /// The next event, without waiting; `None` if there is none yet.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::cancel::Cancel;
+use super::job::Job;
 use super::shared::TaskShared;
 use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::jobs::{self, StoredJob};
@@ -294,7 +295,7 @@ impl<O> JobHandle<O> {
     }
 
     /// The job as it is in Redis, without its values.
-    pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
+    async fn stored(&self) -> Result<Option<StoredJob>, Error> {
         let look = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
             let look = |mut conn| async move { jobs::inspect(&mut conn, keys, self.id.as_str()).await };
@@ -303,7 +304,13 @@ impl<O> JobHandle<O> {
         Ok(self.task.find(&self.id, look).await?.map(|inspected| inspected.job))
     }
 
-    pub(crate) fn not_found(&self) -> Error {
+    /// The job as it is now.
+    pub(super) async fn job(&self) -> Result<Job, Error> {
+        let stored = self.stored().await?.ok_or_else(|| self.not_found())?;
+        Ok(Job::new(self.id.clone(), &stored))
+    }
+
+    fn not_found(&self) -> Error {
         Error::JobNotFound { task: self.task.name.to_string(), id: self.id.clone() }
     }
 

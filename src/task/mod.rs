@@ -6,7 +6,9 @@ pub(crate) mod dispatch;
 pub(crate) mod dispatch_buffer;
 pub(crate) mod dispatcher;
 pub(crate) mod handle;
+pub(crate) mod job;
 #[cfg(feature = "schedules")]
 pub(crate) mod schedules;
 pub(crate) mod shared;
+pub(crate) mod status;
 pub(crate) mod task_ref;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::definition::folded_hook;
 use super::dispatch::{Dispatch, checked_payload, new_job};
 use super::handle::JobHandle;
+use super::job::Job;
 use super::shared::TaskShared;
 use crate::backend::dispatch::NewJob;
 use crate::backend::overview;
@@ -18,7 +19,6 @@ use crate::error::Error;
 use crate::error::job_error::JobError;
 use crate::events::event::Event;
 use crate::events::subscription::Subscription;
-use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::outcome::Outcome;
 use crate::job::state::JobState;
@@ -149,15 +149,7 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn job(&self, id: impl AsRef<str>) -> Result<Job, Error> {
-        let handle = self.handle(id)?;
-        let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
-        let id = handle.id().clone();
-        let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
-        // If the job completed, the failure of an earlier run is not an error of the job.
-        let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
-            .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
-        let snoozed_count = stored.snoozes.snoozed;
-        Ok(Job { id, state: stored.state, failed_attempts, stalled_count, snoozed_count, error })
+        self.handle(id)?.job().await
     }
 }
 
@@ -287,23 +279,4 @@ impl TaskCounts {
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = counts;
         TaskCounts { waiting, delayed, claimed, running, finalizing, completed, failed, cancelled }
     }
-}
-
-/// One job as it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Job {
-    /// Its id.
-    pub id: JobId,
-    /// Its state.
-    pub state: JobState,
-    /// How many of its runs have failed.
-    pub failed_attempts: u32,
-    /// How often it stalled. Stalls do not count as attempts.
-    pub stalled_count: u32,
-    /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
-    pub snoozed_count: u32,
-    /// Its last failure, even while it waits for its next attempt. `None` if it completed. A cancelled job has the code `cancelled`,
-    /// and the reason as message.
-    pub error: Option<Failure>,
 }

@@ -5,7 +5,7 @@ use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Warnings, eventually};
 use heartline::{App, Event, EventMode, Jitter, JobError, RecvError, RetryPolicy, StallAction, Subscription, TaskRef};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -132,6 +132,27 @@ async fn every_subscriber_gets_all_events_of_its_app_and_no_other() {
         }
     }
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_function_is_called_with_each_event_until_the_app_is_gone() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let app =
+        App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(4).build().await.unwrap();
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let calls = tokio::spawn(app.events().each(move |event| {
+        tell.send(event.id().to_string()).unwrap();
+        std::future::ready(())
+    }));
+    task.dispatch(0).id("a").await.unwrap();
+    assert_eq!(told.recv().await.unwrap(), "a");
+    // It continues after events that it missed.
+    task.dispatch_many(0..1000).await.unwrap();
+    warnings.wait_for(&["WARN", "a subscriber was too slow and missed events"], PATIENCE).await;
+    drop((task, app));
+    tokio::time::timeout(PATIENCE, calls).await.expect("it ends with the App").unwrap();
 }
 
 #[tokio::test]

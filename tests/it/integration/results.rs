@@ -4,10 +4,11 @@ use crate::integration::fixtures::shared;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{Error, Event, JobState, Retention, RetentionLimit, TaskRef};
+use heartline::{Context, Error, Event, JobError, JobState, Retention, RetentionLimit, TaskRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::watch;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Report {
@@ -35,6 +36,46 @@ async fn a_typed_result_is_returned_unchanged() {
     nothing.dispatch(()).await.unwrap().result().await.unwrap();
     assert_eq!(maybe.dispatch(true).await.unwrap().result().await.unwrap(), Some(1));
     assert_eq!(maybe.dispatch(false).await.unwrap().result().await.unwrap(), None);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_status_of_a_job_has_its_progress_and_its_result() {
+    let (_test, app) = shared().await;
+    let (go_on, gate) = watch::channel(false);
+    let task = app
+        .task(TASK, fast(), move |ctx: Context, input: u32| {
+            let mut gate = gate.clone();
+            async move {
+                ctx.progress(&40, "pages")?;
+                gate.wait_for(|is_open| *is_open).await.map_err(|e| JobError::new(e.to_string()))?;
+                if input == 0 { Err(JobError::new("nothing to do").with_code("empty")) } else { Ok(input + 1) }
+            }
+        })
+        .unwrap();
+    let job = task.dispatch(6).await.unwrap();
+    let waiting = job.status().await.unwrap();
+    assert_eq!((waiting.job.state, waiting.progress, waiting.result), (JobState::Waiting, None, None));
+    let worker = TestWorker::start(app.worker());
+    let reported = eventually("it reports progress", PATIENCE, async || {
+        Some(job.status().await.unwrap()).filter(|status| status.progress.is_some())
+    });
+    let running = reported.await;
+    assert_eq!((running.job.state, running.result), (JobState::Running, None));
+    go_on.send_replace(true);
+    assert_eq!(job.result().await.unwrap(), 7);
+    let completed = job.status().await.unwrap();
+    assert_eq!((completed.job.state, completed.result), (JobState::Completed, Some(7)));
+    let json = serde_json::to_value(&completed).unwrap();
+    assert_eq!((&json["id"], &json["state"]), (&job.id().as_str().into(), &"completed".into()));
+    assert_eq!((&json["progress"]["value"], &json["result"]), (&40.into(), &7.into()));
+
+    let job = task.dispatch(0).await.unwrap();
+    job.result().await.unwrap_err();
+    let failed = job.status().await.unwrap();
+    assert_eq!((failed.job.error.unwrap().code.as_str(), failed.result), ("empty", None));
+    let unknown = task.handle("none").unwrap().status().await;
+    assert!(matches!(unknown, Err(Error::JobNotFound { .. })), "{unknown:?}");
     worker.stop().await;
 }
 
