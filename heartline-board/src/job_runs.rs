@@ -40,8 +40,9 @@ pub(crate) struct JobRun {
 }
 
 impl JobRuns {
-    /// The runs that these events show, oldest event first. A run that has not ended lasts until now.
-    pub(crate) fn of(events: &[Event], now: SystemTime) -> JobRuns {
+    /// The runs that these events show, oldest event first. A run that has not ended lasts until now. If the worker of the job is
+    /// silent, nobody knows whether it does.
+    pub(crate) fn of(events: &[Event], is_silent: bool, now: SystemTime) -> JobRuns {
         let (mut runs, mut since, mut open) = (Vec::new(), None, None);
         for event in events {
             if let Event::Started { at, waited, worker, .. } = event {
@@ -59,7 +60,10 @@ impl JobRuns {
             }
         }
         if let Some((started, since, worker)) = open {
-            let running = Badge::new("blue", "play", "running");
+            let running = match is_silent {
+                true => Badge::new("amber", "flat", "silent"),
+                false => Badge::new("blue", "play", "running"),
+            };
             runs.push(run(runs.len() + 1, running, worker, (since, started, now.max(started)), None));
         }
         let earlier = runs.len().saturating_sub(SHOWN);

@@ -109,7 +109,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         acts,
         edited_at: (is_copied && board.options.shows_payloads).then(|| board.url(&edit)),
         frame,
-        runs: JobRuns::of(&history.events, now),
+        runs: JobRuns::of(&history.events, job.is_silent, now),
         history,
         now,
         values_at: can_show.then(|| board.url(&url)),

@@ -186,6 +186,7 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
         "HSET claimed c 4",
         "HSET meta interval 1000 ask 1000",
         "SADD active b c",
+        "XADD events * total 9 worker w started b",
     ])
     .await;
     let page = site.page("/task?task=export").await;
@@ -193,6 +194,7 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
     let sweep = [("act", "sweep"), ("task", "export")];
     let asked = site.post("/act", &sweep).await.body;
     assert!(asked.contains("Jobs of export that stay silent for a stall interval"), "{asked}");
+    assert!(site.page("/job?task=export&id=b").await.contains("running</span></td><td class=\"hide-s\"><svg"));
     let put_back = [("act", "requeue_claimed"), ("task", "export"), ("id", "c")];
     let page = site.page("/job?task=export&id=c").await;
     assert!(page.contains(">Requeue …</button>"), "{page}");
@@ -204,6 +206,8 @@ async fn silent_jobs_are_resolved_and_a_claimed_job_is_requeued() {
         until(end, async || site.page(&run).await.contains(end)).await;
     };
     shown(&put_back, "1 requeued, 0 refused").await;
+    // The snapshot of that sweep has the other one.
+    assert!(site.page("/job?task=export&id=b").await.contains("silent</span></td><td class=\"hide-s\"><svg"));
     shown(&sweep, "1 silent job resolved").await;
     assert_eq!(site.export.counts().await.unwrap().waiting, 2);
 }
