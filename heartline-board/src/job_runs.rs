@@ -41,7 +41,7 @@ pub(crate) struct JobRun {
 
 impl JobRuns {
     /// The runs that these events show, oldest event first. A run that has not ended lasts until now. If the worker of the job is
-    /// silent, nobody knows whether it does.
+    /// silent, it is unknown whether it does.
     pub(crate) fn of(events: &[Event], is_silent: bool, now: SystemTime) -> JobRuns {
         let (mut runs, mut since, mut open) = (Vec::new(), None, None);
         for event in events {

@@ -42,3 +42,10 @@ async fn read(url: &str, prefix: &str) -> redis::RedisResult<(BTreeMap<String, u
     let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query_async(&mut conn).await?;
     Ok((sizes, info.get("used_memory").unwrap_or(0)))
 }
+
+/// Whether a key does not exist. The server may be restarting.
+pub async fn is_gone(url: &str, key: &str) -> Option<bool> {
+    let client = redis::Client::open(url).ok()?;
+    let mut conn = client.get_multiplexed_async_connection().await.ok()?;
+    redis::cmd("EXISTS").arg(key).query_async(&mut conn).await.ok().map(|exists: bool| !exists)
+}

@@ -9,7 +9,7 @@ use heartline::{
 };
 
 use super::figures::{Figures, Process};
-use super::sizes::sizes;
+use super::sizes::{self, sizes};
 use crate::support::task::built;
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
@@ -134,7 +134,7 @@ async fn at_rest(start: Process) -> Process {
 }
 
 /// Waits until retention has removed every job and every instance. A day shorter than that is not judged by its keys.
-async fn is_trimmed(stays: &Tasks, length: Duration) -> bool {
+async fn is_trimmed(stays: &Tasks, url: &str, length: Duration) -> bool {
     if length < MINUTE * 2 {
         return false;
     }
@@ -153,6 +153,9 @@ async fn is_trimmed(stays: &Tasks, length: Duration) -> bool {
         flows.iter().all(|flow| flow.completed + flow.failed == 0).then_some(())
     })
     .await;
+    // The entries of unique jobs are removed later, once a minute.
+    let is_trimmed = async || sizes::is_gone(url, &format!("{PREFIX}:{{work}}:uniqueOf")).await.filter(|gone| *gone);
+    eventually("the keys of unique jobs are removed", MINUTE * 5, is_trimmed).await;
     eventually("the schedule continues", PATIENCE, async || schedules.resume("often").await.ok()).await;
     true
 }
@@ -172,12 +175,12 @@ pub async fn day(url: &str, length: Duration) -> Figures {
         figures.rss_kib.push(Process::now().rss_kib);
         if is_early && begun.elapsed() > length / 3 {
             is_early = false;
-            is_trimmed(&stays, length).await;
+            is_trimmed(&stays, url, length).await;
             (figures.early, figures.server[0]) = sizes(url, PREFIX).await;
         }
     }
     (figures.start, figures.end) = (start, at_rest(start).await);
-    figures.is_trimmed = is_trimmed(&stays, length).await;
+    figures.is_trimmed = is_trimmed(&stays, url, length).await;
     (figures.late, figures.server[1]) = sizes(url, PREFIX).await;
     worker.stop().await;
     figures

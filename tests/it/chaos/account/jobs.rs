@@ -9,10 +9,10 @@ use crate::chaos::load::Ack;
 use crate::chaos::outside::{Checkpoint, Line, Run};
 use crate::chaos::report::Report;
 use crate::chaos::spans::{Hurt, Span, us_of};
-use crate::chaos::worker_process::{HOOKED, SURE};
+use crate::chaos::worker_process::{HOOKED, LONG, SURE};
 
 /// The task and the id of a job.
-type Job<'a> = (&'a str, &'a str);
+pub(super) type Job<'a> = (&'a str, &'a str);
 
 /// When a terminal event was, and the process of the worker that completed the job.
 type Terminal = (u64, Option<u32>);
@@ -153,11 +153,13 @@ fn is_recorded_once(evidence: &Evidence, known: &Known<'_>, ack: &Ack, report: &
     }
 }
 
-fn is_about(line: &Line, (task, id): Job<'_>) -> bool {
+/// Whether a line is about this job.
+pub(super) fn is_about(line: &Line, (task, id): Job<'_>) -> bool {
     match line {
         Line::Began(run) | Line::Accepted(run) | Line::Again(run) | Line::Refused(run) | Line::Ended(run) => {
             run.task == task && run.id == id
         }
+        Line::Stored(checkpoint) | Line::Seen(checkpoint) => checkpoint.id == id,
         _ => false,
     }
 }
@@ -178,21 +180,28 @@ fn unique(evidence: &Evidence, report: &mut Report) {
     }
 }
 
-/// A run begins with the newest checkpoint that Redis had acknowledged before.
+/// A run begins with the newest checkpoint that Redis had acknowledged before, unless a newer run has ended the job: then
+/// it has none.
 fn checkpoints(evidence: &Evidence, report: &mut Report) {
     let mut stored: BTreeMap<&str, Vec<(u64, &Checkpoint)>> = BTreeMap::new();
+    let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, line) in &evidence.lines {
         match line {
             Line::Stored(checkpoint) => stored.entry(&checkpoint.id).or_default().push((*at, checkpoint)),
-            Line::Seen(seen) => {
+            Line::Accepted(run) => {
+                let fence = ended.entry(&run.id).or_default();
+                *fence = run.fence.max(*fence);
+            }
+            Line::Seen(seen) if ended.get(seen.id.as_str()).is_none_or(|fence| *fence < seen.fence) => {
                 report.checkpoints += usize::from(seen.step > 0);
                 let earlier = stored.get(seen.id.as_str()).map_or(&[][..], Vec::as_slice);
                 // The fence is the time of the claim.
                 let is_kept = |stored_us: u64| stored_us < seen.fence && !evidence.may_be_lost_by(stored_us, *at);
-                let earlier = earlier.iter().filter(|(at, _)| is_kept(*at));
-                let newest = earlier.map(|(_, checkpoint)| checkpoint.step).max().unwrap_or(0);
-                if seen.step < newest {
-                    report.breach("an old checkpoint", &seen.id, format!("{seen:?}, and {newest} was stored"));
+                let newest = earlier.iter().filter(|(at, _)| is_kept(*at)).map(|(_, kept)| kept.step).max();
+                if seen.step < newest.unwrap_or(0) {
+                    let lines: Vec<_> =
+                        evidence.lines.iter().filter(|(_, line)| is_about(line, (LONG, &seen.id))).collect();
+                    report.breach("an old checkpoint", &seen.id, format!("{seen:?} at {at}: {lines:?}"));
                 }
             }
             _ => {}

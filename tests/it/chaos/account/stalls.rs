@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use heartline::{Event, StalledEvent};
 
 use super::Evidence;
+use super::jobs::is_about;
 use crate::chaos::outside::{Line, Reach, Run};
 use crate::chaos::report::Report;
 use crate::chaos::spans::{Hurt, Loses, Span, us_of};
@@ -69,14 +70,36 @@ pub fn account(evidence: &Evidence, report: &mut Report) {
         // A worker that was asked to stop leaves its jobs if it cannot report them soon.
         let stops = |span: &Span| span.hurt == Hurt::Worker(pid) && span.to_us == u64::MAX && span.from_us < at_us;
         let is_live = !evidence.spans.iter().any(stops);
-        if is_live && measured.reached(pid, at_us - REACHED_US, at_us, u64::MAX) {
+        if !is_live || !measured.reached(pid, at_us - REACHED_US, at_us, u64::MAX) {
+            continue;
+        }
+        if outcome_is_lost(evidence, stall, pid) {
+            report.at_risk += 1;
+        } else {
             report.false_stalls += 1;
-            let faults: Vec<String> =
-                evidence.spans.iter().filter(|s| s.overlaps(at_us - 5_000_000, at_us)).map(Span::to_string).collect();
-            report.breach("taken from a worker that reached Redis", stall.id.as_str(), format!("{stall:?} {faults:?}"));
+            let faults: Vec<String> = evidence
+                .spans
+                .iter()
+                .filter(|s| s.from_us + 15_000_000 > at_us && s.overlaps(at_us - 5_000_000, at_us))
+                .map(Span::to_string)
+                .collect();
+            let runs: Vec<_> =
+                evidence.lines.iter().filter(|(_, line)| is_about(line, (&stall.task, stall.id.as_str()))).collect();
+            let seen = format!("{stall:?} {faults:?} {runs:?}");
+            report.breach("taken from a worker that reached Redis", stall.id.as_str(), seen);
         }
     }
     detections(evidence, &measured, &stalls, report);
+}
+
+/// Whether the run of this process had ended, and the server that recorded it may have lost that.
+fn outcome_is_lost(evidence: &Evidence, stall: &StalledEvent, pid: u32) -> bool {
+    let at_us = us_of(stall.at);
+    let is_of = |run: &Run| run.pid == pid && run.task == stall.task && run.id == stall.id.as_str();
+    // Fences are times: the stalled run is the last one that was claimed before.
+    let claimed = evidence.begins().filter(|(_, run)| is_of(run) && run.fence < at_us).map(|(_, run)| run.fence).max();
+    let mut ends = evidence.ends_of_runs().filter(|(_, run)| is_of(run) && Some(run.fence) == claimed);
+    ends.any(|(ended_us, _)| ended_us < at_us && evidence.may_be_lost_by(ended_us, at_us))
 }
 
 fn stalled(event: &Event) -> Option<&StalledEvent> {
