@@ -107,7 +107,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | yes | a [`JobError`] keeps its code inside an `anyhow::Error`; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find the original error |
-//! | `axum` | no | [`Error`] is a response: a handler of axum returns it with `?` |
+//! | `axum` | no | [`Error`], [`JobHandle`] and [`CancelOutcome`] are responses of axum |
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: metrics of a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |

@@ -21,7 +21,7 @@ use crate::mutex::Mutex;
 use crate::options::task::TaskOptions;
 use crate::options::validate;
 use crate::runtime::context::Context;
-use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer};
+use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer, logged_headers};
 use crate::runtime::state::Data;
 use crate::timings::Timings;
 use crate::worker_id::WorkerId;
@@ -216,6 +216,19 @@ impl AppBuilder {
         Fut: Future<Output = Result<RunValue, RunFailure>> + Send + 'static,
     {
         self.layers.push(folded_layer(layer));
+        self
+    }
+
+    /// Puts these headers of a job into the field `headers` of the span of each run, as in `tenant=acme`. So they are in every line that a
+    /// handler logs, and in those of Heartline about the end of the run. Each value is cut to 128 bytes. Defaults to none.
+    ///
+    /// ```
+    /// # use heartline::App;
+    /// let app = App::builder().log_headers(["tenant"]);
+    /// ```
+    pub fn log_headers(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        // The outermost layer, so that it finds the span of the run.
+        self.layers.insert(0, logged_headers(names.into_iter().map(Into::into).collect()));
         self
     }
 

@@ -248,12 +248,13 @@ impl fmt::Display for JobError {
 
 impl fmt::Debug for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Handling { fatal, retry_after, snooze, .. } = &self.0.handling;
+        let Handling { fatal, retry_after, snooze, rest, .. } = &self.0.handling;
         f.debug_struct("JobError")
             .field("code", &self.code())
             .field("fatal", fatal)
             .field("retry_after", retry_after)
             .field("snooze", snooze)
+            .field("rest", rest)
             .field("source", &self.0.source.as_dyn())
             .finish()
     }

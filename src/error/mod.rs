@@ -2,8 +2,6 @@
 
 mod cause;
 pub(crate) mod chain;
-#[cfg(feature = "axum")]
-mod http;
 pub(crate) mod job_error;
 pub(crate) mod kind;
 pub(crate) mod server;

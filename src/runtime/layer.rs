@@ -7,6 +7,10 @@ use std::sync::Arc;
 use super::context::Context;
 use super::handler::{Handler, RunError};
 use crate::error::job_error::JobError;
+use crate::escape::{Escaped, cut};
+
+/// The most bytes of a header in the span of a run.
+const LOGGED_HEADER: usize = 128;
 
 /// A layer with its types erased.
 pub(crate) type Layer = Arc<dyn Fn(Context, Next) -> LayerFuture + Send + Sync>;
@@ -83,6 +87,19 @@ where
     Fut: Future<Output = Result<RunValue, RunFailure>> + Send + 'static,
 {
     Arc::new(move |context, next| Box::pin(layer(context, next)))
+}
+
+/// A layer that puts these headers of the job into the span of the run, see [`AppBuilder::log_headers`](crate::AppBuilder::log_headers).
+pub(crate) fn logged_headers(names: Vec<String>) -> Layer {
+    folded_layer(move |ctx: Context, next: Next| {
+        let headers = names.iter().filter_map(|name| Some((name, ctx.header(name)?)));
+        let shown: Vec<String> =
+            headers.map(|(name, value)| format!("{name}={}", Escaped(cut(value, LOGGED_HEADER)))).collect();
+        async move {
+            tracing::Span::current().record("headers", shown.join(" "));
+            next.run(ctx).await
+        }
+    })
 }
 
 /// The handler inside of the layers. The first layer is the outermost.

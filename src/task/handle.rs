@@ -9,13 +9,12 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::cancel::Cancel;
-use super::job::Job;
 use super::shared::TaskShared;
 use crate::backend::actions::{self, ActionReply, Named};
-use crate::backend::jobs::{self, StoredJob};
+use crate::backend::jobs::{self, Inspected, StoredJob};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::large_value::{self, READ_AGAIN, Unread};
-use crate::backend::note;
+use crate::backend::note::{self, Stored};
 use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
 use crate::backend::settle::Payload;
@@ -137,7 +136,7 @@ impl<O> JobHandle<O> {
             self.task.store.ask(RESPONSE_TIMEOUT, look).await
         };
         let stored = self.task.find(&self.id, look).await?;
-        Ok(stored.map(|stored| JobProgress::read(&stored.value, &self.task.store.codecs, stored.at_ms)))
+        Ok(stored.map(|stored| self.read_progress(&stored)))
     }
 
     /// Waits until the job has ended and returns its value.
@@ -295,19 +294,18 @@ impl<O> JobHandle<O> {
     }
 
     /// The job as it is in Redis, without its values.
-    async fn stored(&self) -> Result<Option<StoredJob>, Error> {
+    pub(super) async fn inspected(&self) -> Result<Inspected, Error> {
         let look = |keys: Arc<TaskKeys>| async move {
             let keys = &keys;
             let look = |mut conn| async move { jobs::inspect(&mut conn, keys, self.id.as_str()).await };
             self.task.store.ask(RESPONSE_TIMEOUT, look).await
         };
-        Ok(self.task.find(&self.id, look).await?.map(|inspected| inspected.job))
+        self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// The job as it is now.
-    pub(super) async fn job(&self) -> Result<Job, Error> {
-        let stored = self.stored().await?.ok_or_else(|| self.not_found())?;
-        Ok(Job::new(self.id.clone(), &stored))
+    /// The progress of a job, from its stored form.
+    pub(super) fn read_progress(&self, stored: &Stored) -> JobProgress {
+        JobProgress::read(&stored.value, &self.task.store.codecs, stored.at_ms)
     }
 
     fn not_found(&self) -> Error {

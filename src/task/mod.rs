@@ -7,6 +7,8 @@ pub(crate) mod dispatch_buffer;
 pub(crate) mod dispatcher;
 pub(crate) mod handle;
 pub(crate) mod job;
+#[cfg(feature = "axum")]
+mod responses;
 #[cfg(feature = "schedules")]
 pub(crate) mod schedules;
 pub(crate) mod shared;

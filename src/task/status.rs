@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::handle::JobHandle;
 use super::job::Job;
+use crate::backend::note::Stored;
 use crate::error::Error;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
@@ -33,7 +34,9 @@ impl<O: DeserializeOwned> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn status(&self) -> Result<JobStatus<O>, Error> {
-        let (job, progress) = tokio::try_join!(self.job(), self.progress())?;
+        let inspected = self.inspected().await?;
+        let job = Job::new(self.id().clone(), &inspected);
+        let progress = Stored::from_wire(&inspected.progress).map(|stored| self.read_progress(&stored));
         let result = match job.state {
             JobState::Completed => match self.result().await {
                 // Retention may have removed it since.

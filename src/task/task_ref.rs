@@ -149,7 +149,8 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn job(&self, id: impl AsRef<str>) -> Result<Job, Error> {
-        self.handle(id)?.job().await
+        let handle = self.handle(id)?;
+        Ok(Job::new(handle.id().clone(), &handle.inspected().await?))
     }
 }
 

@@ -144,7 +144,8 @@ async fn run_once(
             worker: worker_id,
         },
     );
-    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id);
+    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id,
+        headers = tracing::field::Empty);
     let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     task.run_times.ran.add(ran);

@@ -118,7 +118,11 @@ pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options
         }
         Disposition::Failed { attempt, error } => {
             let StoredError { code, message } = error;
-            tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Escaped(message), "the job failed");
+            let is_retried = options.retried_codes.as_ref().is_none_or(|codes| codes.contains(code));
+            let not_retried =
+                (!is_retried && options.retry.attempts_left(*attempt)).then_some("its code is not in RetryPolicy::on");
+            tracing::error!(task, %job_id, attempt, max_attempts, code, not_retried, error = %Escaped(message),
+                "the job failed");
         }
         Disposition::Undecodable { delay, error, .. } => {
             let StoredError { code, message } = error;

@@ -6,6 +6,7 @@ use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 use std::time::Duration;
+use tracing::Instrument;
 
 /// A task with its own name, because tests of one process see each other's log lines.
 async fn declared(test: &TestTask, options: TaskOptions) -> (App, TaskRef<String, ()>, String) {
@@ -48,6 +49,35 @@ async fn a_failed_run_logs_a_warning_and_a_failed_job_an_error() {
     assert!(line.contains(&format!("in attempt{{task={name} job_id={} attempt=", job.id())), "{line}");
     let told = warnings.all().iter().filter(|line| line.contains(&id)).count();
     assert_eq!(told, 2, "{:#?}", warnings.all());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn headers_are_in_every_line_of_a_run() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let name = test.prefix.replace(':', "-");
+    let app = App::builder().redis(test.url()).prefix(&test.prefix).log_headers(["tenant", "region"]);
+    let app = app.layer(|ctx, next| next.run(ctx).instrument(tracing::info_span!("inner"))).build().await.unwrap();
+    let retry = RetryPolicy::new().attempts(3).on(&["busy"]);
+    let task = app
+        .task(&name, fast().retry(retry), |_: Context, (): ()| async {
+            tracing::info!("the handler works");
+            Err::<(), _>(JobError::new("no disk").with_code("disk"))
+        })
+        .unwrap();
+    let worker = TestWorker::start(app.worker());
+    let job = task.dispatch(()).header("tenant", "acme\n").header("secret", "x").await.unwrap();
+    job.result().await.unwrap_err();
+    let line = warnings.wait_for(&["INFO", "the handler works", &name], PATIENCE).await;
+    assert!(line.contains("headers=tenant=acme\\n") && !line.contains("secret"), "{line}");
+    let line = warnings.wait_for(&["ERROR", "the job failed", &name], PATIENCE).await;
+    assert!(line.contains("headers=tenant=acme\\n"), "{line}");
+    assert!(
+        line.contains("not_retried=\"its code is not in RetryPolicy::on\"")
+            || line.contains("not_retried=its code is not in RetryPolicy::on"),
+        "{line}"
+    );
     worker.stop().await;
 }
 

@@ -53,7 +53,7 @@ async fn the_status_of_a_job_has_its_progress_and_its_result() {
             }
         })
         .unwrap();
-    let job = task.dispatch(6).await.unwrap();
+    let job = task.dispatch(6).header("tenant", "acme").await.unwrap();
     let waiting = job.status().await.unwrap();
     assert_eq!((waiting.job.state, waiting.progress, waiting.result), (JobState::Waiting, None, None));
     let worker = TestWorker::start(app.worker());
@@ -66,7 +66,9 @@ async fn the_status_of_a_job_has_its_progress_and_its_result() {
     assert_eq!(job.result().await.unwrap(), 7);
     let completed = job.status().await.unwrap();
     assert_eq!((completed.job.state, completed.result), (JobState::Completed, Some(7)));
+    assert_eq!(completed.job.headers["tenant"], "acme");
     let json = serde_json::to_value(&completed).unwrap();
+    assert_eq!(json.get("headers"), None);
     assert_eq!((&json["id"], &json["state"]), (&job.id().as_str().into(), &"completed".into()));
     assert_eq!((&json["progress"]["value"], &json["result"]), (&40.into(), &7.into()));
 

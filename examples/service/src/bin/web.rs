@@ -1,32 +1,24 @@
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use exports::{EXPORT, Export};
-use heartline::{App, CancelOutcome, JobStatus, shutdown_signal};
-use serde_json::{Value, json};
+use heartline::{App, CancelOutcome, JobHandle, JobStatus, Result, shutdown_signal};
 
-async fn create(State(app): State<App>, Json(input): Json<Export>) -> heartline::Result<(StatusCode, Json<Value>)> {
-    // When this returns, the job is in Redis.
-    let job = EXPORT.dispatch(&app, input).await?;
-    Ok((StatusCode::ACCEPTED, Json(json!({ "id": job.id() }))))
+async fn create(State(app): State<App>, Json(input): Json<Export>) -> Result<JobHandle<String>> {
+    // When this returns, the job is in Redis. The response is 202, with its id.
+    EXPORT.dispatch(&app, input).await
 }
 
-async fn show(State(app): State<App>, Path(id): Path<String>) -> heartline::Result<Json<JobStatus<String>>> {
+async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Json<JobStatus<String>>> {
     // Its state, how often it failed, its last error, its progress and its result.
     Ok(Json(EXPORT.handle(&app, id)?.status().await?))
 }
 
-async fn cancel(State(app): State<App>, Path(id): Path<String>) -> heartline::Result<StatusCode> {
-    Ok(match EXPORT.handle(&app, id)?.cancel("the customer gave up").await? {
-        CancelOutcome::Cancelled => StatusCode::OK,
-        // It runs, and its handler was asked to stop.
-        CancelOutcome::Requested => StatusCode::ACCEPTED,
-        // It has ended already.
-        _ => StatusCode::CONFLICT,
-    })
+async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<CancelOutcome> {
+    // 200: it is cancelled. 202: it runs, and its handler was asked to stop. 409: it has ended already.
+    EXPORT.handle(&app, id)?.cancel("the customer gave up").await
 }
 
 #[tokio::main]

@@ -1,17 +1,24 @@
-//! Errors as responses of axum.
+//! Errors, and what a call did, as responses of axum.
 
 use axum_core::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{StatusCode, header};
+use serde_json::json;
 
-use super::Error;
+use super::handle::{CancelOutcome, JobHandle};
+use crate::error::Error;
+
+/// The arguments of a call that often come from the customer.
+const FROM_OUTSIDE: [&str; 4] = ["id", "key", "unique", "headers"];
 
 impl Error {
     fn status(&self) -> StatusCode {
         match self {
             Error::JobNotFound { .. } | Error::WorkflowNotFound { .. } => StatusCode::NOT_FOUND,
             Error::ResultGone { .. } => StatusCode::GONE,
-            // An id that cannot be one. Any other fault, such as an option of the task, is one of the program.
-            Error::Config(faults) if faults.iter().all(|fault| fault.field == "id") => StatusCode::BAD_REQUEST,
+            // These often come from the customer. Any other fault, such as an option of the task, is one of the program.
+            Error::Config(faults) if faults.iter().all(|fault| FROM_OUTSIDE.contains(&&*fault.field)) => {
+                StatusCode::BAD_REQUEST
+            }
             Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Error::JobCancelled { .. } | Error::WorkflowCancelled { .. } | Error::WorkflowBusy { .. } => {
                 StatusCode::CONFLICT
@@ -27,7 +34,7 @@ impl Error {
 ///
 /// | status | errors |
 /// |---|---|
-/// | 400 | `Config`, if the id cannot be one |
+/// | 400 | `Config`, if only the id, the key, the unique key or the headers are wrong |
 /// | 404 | `JobNotFound`, `WorkflowNotFound` |
 /// | 409 | `JobCancelled`, `WorkflowCancelled`, `WorkflowBusy` |
 /// | 410 | `ResultGone` |
@@ -46,6 +53,28 @@ impl IntoResponse for Error {
             return status.into_response();
         }
         (status, self.to_string()).into_response()
+    }
+}
+
+/// With the feature `axum`: 202, or 200 if the job existed before, and JSON with its `id` and `existed`.
+impl<O> IntoResponse for JobHandle<O> {
+    fn into_response(self) -> Response {
+        let existed = self.existed().unwrap_or(false);
+        let status = if existed { StatusCode::OK } else { StatusCode::ACCEPTED };
+        let json = json!({ "id": self.id(), "existed": existed }).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
+    }
+}
+
+/// With the feature `axum`: 200 if the job is cancelled, 202 if its handler was asked to stop, 409 if it has ended.
+impl IntoResponse for CancelOutcome {
+    fn into_response(self) -> Response {
+        let status = match self {
+            CancelOutcome::Cancelled => StatusCode::OK,
+            CancelOutcome::Requested => StatusCode::ACCEPTED,
+            CancelOutcome::TooLate | CancelOutcome::AlreadyTerminal(_) => StatusCode::CONFLICT,
+        };
+        status.into_response()
     }
 }
 
@@ -73,6 +102,9 @@ mod tests {
         assert_eq!(status(Error::Closed), 500);
         let fault =
             |field: &'static str| Error::Config(ConfigErrors::from(ConfigError::new(field, "x", "is wrong", "y")));
-        assert_eq!((status(fault("id")), status(fault("timeout"))), (400, 500));
+        assert_eq!((status(fault("id")), status(fault("key")), status(fault("timeout"))), (400, 400, 500));
+        let cancel = |outcome: CancelOutcome| outcome.into_response().status().as_u16();
+        let ended = CancelOutcome::AlreadyTerminal(crate::JobState::Failed);
+        assert_eq!((cancel(CancelOutcome::Requested), cancel(ended)), (202, 409));
     }
 }
