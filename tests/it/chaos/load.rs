@@ -26,7 +26,8 @@ const KEYS: u64 = 6;
 pub struct Ack {
     pub task: &'static str,
     pub id: String,
-    /// When the reply came.
+    /// When it was sent, and when the reply came. It may have been written at any time between.
+    pub sent_us: u64,
     pub at_us: u64,
     pub ends_as: JobState,
     /// The key of a unique job.
@@ -39,6 +40,7 @@ pub struct Ack {
 #[derive(Clone, Debug)]
 pub struct FlowAck {
     pub id: String,
+    pub sent_us: u64,
     pub at_us: u64,
     pub value: u64,
 }
@@ -191,7 +193,7 @@ impl Producer {
             Ok(job) => {
                 let (id, existed) = (job.id().to_string(), job.existed() == Some(true));
                 self.note(|all| {
-                    all.jobs.push(Ack { task, id, at_us: now_us(), ends_as, unique, existed });
+                    all.jobs.push(Ack { task, id, sent_us, at_us: now_us(), ends_as, unique, existed });
                 });
             }
             Err(e) => self.refused(task, sent_us, &e),
@@ -210,7 +212,7 @@ impl Producer {
             let (id, sent_us) = (format!("w-{number}"), now_us());
             match flow.start(graph.output(&sum)).id(&id).await {
                 Ok(_) => {
-                    let ack = FlowAck { id, at_us: now_us(), value: (number + 1) * WIDE };
+                    let ack = FlowAck { id, sent_us, at_us: now_us(), value: (number + 1) * WIDE };
                     self.note(|all| all.flows.push(ack));
                 }
                 Err(e) => self.refused(FLOW, sent_us, &e),

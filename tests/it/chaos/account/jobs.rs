@@ -87,12 +87,14 @@ fn has_ended(evidence: &Evidence, known: &Known<'_>, ack: &Ack, report: &mut Rep
     let ends = known.terminal.get(&job).map_or(&[][..], Vec::as_slice);
     let end = &evidence.ends[&(ack.task.to_owned(), ack.id.clone())];
     let says = || format!("{end:?}, {ack:?}, terminal events: {ends:?}");
-    let may_be_lost =
-        |at_us| if ack.task == SURE { evidence.may_be_emptied(at_us) } else { evidence.may_be_lost(at_us) };
+    let may_be_lost = |sent_us, at_us| match ack.task {
+        SURE => evidence.may_be_emptied(sent_us),
+        _ => evidence.may_be_lost_between(sent_us, at_us),
+    };
     let ended_as = match end {
         // It ended before its server lost everything.
-        End::Missing if ends.iter().any(|(at, _)| may_be_lost(*at)) => return,
-        End::Missing if may_be_lost(ack.at_us) => {
+        End::Missing if ends.iter().any(|(at, _)| may_be_lost(*at, *at)) => return,
+        End::Missing if may_be_lost(ack.sent_us, ack.at_us) => {
             report.at_risk += 1;
             return;
         }
@@ -213,7 +215,7 @@ fn workflows(evidence: &Evidence, report: &mut Report) {
     for (ack, end) in &evidence.flows {
         match end {
             FlowEnd::Completed(value) if *value == ack.value => {}
-            FlowEnd::Missing if evidence.may_be_lost(ack.at_us) => report.at_risk += 1,
+            FlowEnd::Missing if evidence.may_be_lost_between(ack.sent_us, ack.at_us) => report.at_risk += 1,
             FlowEnd::Missing => {
                 report.lost += 1;
                 report.breach("a workflow is lost", &ack.id, format!("{ack:?}"));
