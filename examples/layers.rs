@@ -21,7 +21,7 @@ async fn with_tenant(ctx: Context, next: Next) -> Result<RunValue, RunFailure> {
     TENANT.scope(tenant, next.run(ctx)).await
 }
 
-/// Adds how long the run took, ms.
+/// Adds how long the run took, ms. A run that panics or takes too long ends here, too, and is not added: an `Observer` sees those.
 async fn timed(sum: Arc<AtomicU64>, ctx: Context, next: Next) -> Result<RunValue, RunFailure> {
     let begun = Instant::now();
     let ended = next.run(ctx).await;

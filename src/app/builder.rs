@@ -21,7 +21,7 @@ use crate::mutex::Mutex;
 use crate::options::task::TaskOptions;
 use crate::options::validate;
 use crate::runtime::context::Context;
-use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer, logged_headers};
+use crate::runtime::layer::{Layer, Next, RunFailure, RunValue, folded_layer, log_headers};
 use crate::runtime::state::Data;
 use crate::timings::Timings;
 use crate::worker_id::WorkerId;
@@ -58,6 +58,7 @@ pub struct AppBuilder {
     data: Data,
     errors: Vec<ErrorMap>,
     layers: Vec<Layer>,
+    logged_headers: Vec<String>,
     codecs: Codecs,
 }
 
@@ -77,6 +78,7 @@ impl App {
             data: Data::default(),
             errors: Vec::new(),
             layers: Vec::new(),
+            logged_headers: Vec::new(),
             codecs: Codecs::default(),
         }
     }
@@ -220,15 +222,15 @@ impl AppBuilder {
     }
 
     /// Puts these headers of a job into the field `headers` of the span of each run, as in `tenant=acme`. So they are in every line that a
-    /// handler logs, and in those of Heartline about the end of the run. Each value is cut to 128 bytes. Defaults to none.
+    /// handler logs, and in those of Heartline about the end of the run. Runs of hooks do not have them. Each value is cut to 128 bytes.
+    /// Further calls add names. Defaults to none.
     ///
     /// ```
     /// # use heartline::App;
     /// let app = App::builder().log_headers(["tenant"]);
     /// ```
     pub fn log_headers(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
-        // The outermost layer, so that it finds the span of the run.
-        self.layers.insert(0, logged_headers(names.into_iter().map(Into::into).collect()));
+        self.logged_headers.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -306,7 +308,11 @@ impl AppBuilder {
             store.ready_in_time().await?;
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
-        let (defaults, data, errors, layers) = (self.defaults, Arc::new(self.data), self.errors, self.layers);
+        let (defaults, data, errors, mut layers) = (self.defaults, Arc::new(self.data), self.errors, self.layers);
+        if !self.logged_headers.is_empty() {
+            // The outermost layer, so that it finds the span of the run.
+            layers.insert(0, log_headers(self.logged_headers));
+        }
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&store)));
         Ok(App(Arc::new(Shared { store, defaults, events, data, errors, layers, tasks: Mutex::default(), progress })))
     }

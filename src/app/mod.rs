@@ -64,7 +64,7 @@ pub struct App(Arc<Shared>);
 
 /// The App of a worker, as its handlers see it. A type of its own, since a user may pass another App to
 /// [`AppBuilder::state`](crate::AppBuilder::state).
-struct OfWorker(App);
+struct WorkerApp(App);
 
 struct Shared {
     store: Arc<Store>,
@@ -291,7 +291,7 @@ impl App {
         let mut tasks: Vec<Definition> = self.0.tasks.lock().declared.values().map(definition).collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, mut data) = (Arc::clone(&self.0.store), Data::clone(&self.0.data));
-        data.insert(OfWorker(self.clone()));
+        data.insert(WorkerApp(self.clone()));
         let data = Arc::new(data);
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
@@ -374,7 +374,7 @@ impl Context {
     /// [`MissingState`] in a test of a handler that was given no App by `TestContext::state`.
     pub fn app(&self) -> Result<&App, MissingState> {
         match self.state() {
-            Ok(OfWorker(app)) => Ok(app),
+            Ok(WorkerApp(app)) => Ok(app),
             Err(_) => self.state(),
         }
     }

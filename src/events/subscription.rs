@@ -107,6 +107,9 @@ impl<T: Clone + Send + 'static> Subscription<T> {
     /// }));
     /// # }
     /// ```
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the call under way ends, and later events are not read.
     pub async fn each<F, Fut>(mut self, mut call: F)
     where
         F: FnMut(T) -> Fut,

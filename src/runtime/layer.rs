@@ -90,13 +90,15 @@ where
 }
 
 /// A layer that puts these headers of the job into the span of the run, see [`AppBuilder::log_headers`](crate::AppBuilder::log_headers).
-pub(crate) fn logged_headers(names: Vec<String>) -> Layer {
+pub(crate) fn log_headers(names: Vec<String>) -> Layer {
     folded_layer(move |ctx: Context, next: Next| {
         let headers = names.iter().filter_map(|name| Some((name, ctx.header(name)?)));
         let shown: Vec<String> =
             headers.map(|(name, value)| format!("{name}={}", Escaped(cut(value, LOGGED_HEADER)))).collect();
         async move {
-            tracing::Span::current().record("headers", shown.join(" "));
+            if !shown.is_empty() {
+                tracing::Span::current().record("headers", shown.join(" "));
+            }
             next.run(ctx).await
         }
     })

@@ -261,7 +261,7 @@ impl<I, O> Dispatch<I, O> {
             faults.expires_after(time, longest.unwrap_or_default());
         }
         faults.finish()?;
-        task.notice_key(key.as_deref());
+        task.warn_without_key(key.as_deref());
         let has_own_id = id.is_some();
         let job = new_job(task, id, payload);
         let call = || if has_own_id { JobId::generate() } else { job.id.clone() };

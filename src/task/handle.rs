@@ -30,7 +30,7 @@ use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
-use crate::limits::MESSAGE_LIMIT;
+use crate::limits::{LARGE, MESSAGE_LIMIT};
 use crate::options::modes::{Durability, EventMode};
 use crate::options::unique::Placed;
 use crate::runtime::waits::NotedWait;
@@ -243,6 +243,28 @@ impl<O> JobHandle<O> {
             tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
                 "a large result cannot be read; will retry");
             tokio::time::sleep(READ_AGAIN).await;
+        }
+    }
+
+    /// Reads the result of a completed job, which has this size. `None` if it is not kept.
+    pub(super) async fn stored_result(&self, bytes: usize) -> Result<Option<O>, Error>
+    where
+        O: DeserializeOwned,
+    {
+        let TaskShared { store, name, tables, .. } = &*self.task;
+        let (keys, id) = (tables.of(self.id.as_str()), self.id.clone());
+        let read = move |mut conn| {
+            let (keys, id) = (Arc::clone(&keys), id.clone());
+            async move { values::result(&mut conn, &keys, id.as_str()).await }
+        };
+        let column = match bytes {
+            0 => None,
+            _ if bytes > LARGE => store.read_apart(response_time(bytes), read).await?,
+            _ => store.ask(response_time(bytes), read).await?,
+        };
+        match decode_result(name, self.id.clone(), column.as_deref(), &store.codecs) {
+            Err(Error::ResultGone { .. }) => Ok(None),
+            result => result.map(Some),
         }
     }
 

@@ -15,7 +15,7 @@ impl Error {
         match self {
             Error::JobNotFound { .. } | Error::WorkflowNotFound { .. } => StatusCode::NOT_FOUND,
             Error::ResultGone { .. } => StatusCode::GONE,
-            // These often come from the customer. Any other fault, such as an option of the task, is one of the program.
+            // Any other fault, such as an option of the task, is one of the program.
             Error::Config(faults) if faults.iter().all(|fault| FROM_OUTSIDE.contains(&&*fault.field)) => {
                 StatusCode::BAD_REQUEST
             }

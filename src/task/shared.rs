@@ -25,8 +25,8 @@ pub(crate) struct TaskShared {
     /// The schedules that the code declares. The App that has the handler can add some until a worker is made.
     #[cfg(feature = "schedules")]
     pub(crate) schedules: crate::mutex::Mutex<crate::runtime::schedules::DeclaredSchedules>,
-    /// A job without a key, although there are limits of each key, is logged once.
-    lacks_key: Once,
+    /// Logs once that a job has no key, although there are limits of each key.
+    key_warning: Once,
     /// While this exists, the reader of events follows the task.
     pub(super) followed: Arc<Followed>,
 }
@@ -51,15 +51,15 @@ impl TaskShared {
             hook,
             #[cfg(feature = "schedules")]
             schedules: crate::mutex::Mutex::default(),
-            lacks_key: Once::new(),
+            key_warning: Once::new(),
             followed,
         })
     }
 
     /// Logs once that no limit applies to a job, since it has no key.
-    pub(super) fn notice_key(&self, key: Option<&str>) {
+    pub(super) fn warn_without_key(&self, key: Option<&str>) {
         if key.is_none() && self.options.keyed.limits.any() && self.tables.pointer().is_none() {
-            self.lacks_key.call_once(|| {
+            self.key_warning.call_once(|| {
                 tracing::warn!(task = %self.name,
                     "a job has no key, so no limit of a key applies to it; set TaskOptions::key or Dispatch::key");
             });

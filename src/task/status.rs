@@ -24,7 +24,8 @@ pub struct JobStatus<O> {
 }
 
 impl<O: DeserializeOwned> JobHandle<O> {
-    /// The job as it is now, with its progress, and its result if it completed. It does not wait for the end.
+    /// The job as it is now, with its progress, and its result if it completed. It does not wait for the end, and reads the result in a
+    /// second call.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
@@ -38,11 +39,7 @@ impl<O: DeserializeOwned> JobHandle<O> {
         let job = Job::new(self.id().clone(), &inspected);
         let progress = Stored::from_wire(&inspected.progress).map(|stored| self.read_progress(&stored));
         let result = match job.state {
-            JobState::Completed => match self.result().await {
-                // Retention may have removed it since.
-                Err(Error::ResultGone { .. } | Error::JobNotFound { .. }) => None,
-                result => Some(result?),
-            },
+            JobState::Completed => self.stored_result(inspected.result_bytes).await?,
             _ => None,
         };
         Ok(JobStatus { job, progress, result })

@@ -201,6 +201,9 @@ impl<I: Serialize, O> TaskRef<I, O> {
             jobs.push(new_job(&self.shared, id, payload));
         }
         faults.finish()?;
+        if !jobs.is_empty() {
+            self.shared.warn_without_key(None);
+        }
         Ok(jobs)
     }
 }

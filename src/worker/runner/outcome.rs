@@ -99,12 +99,16 @@ pub(super) fn failed(
     options: &Resolved,
 ) -> Disposition {
     let error = StoredError { code, message };
-    let is_retried = options.retried_codes.as_ref().is_none_or(|codes| codes.contains(&error.code));
-    if is_retried && options.retry.attempts_left(attempt) {
+    if is_retried(&error.code, options) && options.retry.attempts_left(attempt) {
         Disposition::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
     } else {
         Disposition::Failed { attempt, error }
     }
+}
+
+/// Whether a run that failed with this code may be followed by another one.
+fn is_retried(code: &String, options: &Resolved) -> bool {
+    options.retried_codes.as_ref().is_none_or(|codes| codes.contains(code))
 }
 
 /// Logs a failed run.
@@ -118,9 +122,8 @@ pub(super) fn log_run(task: &str, job_id: &JobId, outcome: &Disposition, options
         }
         Disposition::Failed { attempt, error } => {
             let StoredError { code, message } = error;
-            let is_retried = options.retried_codes.as_ref().is_none_or(|codes| codes.contains(code));
-            let not_retried =
-                (!is_retried && options.retry.attempts_left(*attempt)).then_some("its code is not in RetryPolicy::on");
+            let not_retried = (!is_retried(code, options) && options.retry.attempts_left(*attempt))
+                .then_some("its code is not in RetryPolicy::on");
             tracing::error!(task, %job_id, attempt, max_attempts, code, not_retried, error = %Escaped(message),
                 "the job failed");
         }

@@ -129,8 +129,8 @@ async fn another_is_promoted(trio: &mut Trio, fault: ServerFault) {
         _ => {}
     }
     leave(before).await;
-    // On a machine that stands still, the sentinels may have promoted yet another one. The next fault must not promote a
-    // replica that has not caught up.
+    // On a slow machine, the sentinels may have promoted a third one. The next fault must not promote a replica that has
+    // not caught up.
     eventually("both others follow the primary", PATIENCE * 2, async || {
         let told: String = ask(trio.primary().await, &["INFO", "replication"]).await.unwrap_or_default();
         (told.lines().filter(|line| line.contains(",state=online,")).count() == 2).then_some(())

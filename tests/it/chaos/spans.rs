@@ -50,10 +50,15 @@ impl Span {
 
     /// Whether what was acknowledged at this time may be lost.
     pub fn may_lose(&self, at_us: u64) -> bool {
+        self.may_lose_between(at_us, at_us)
+    }
+
+    /// Whether what was written at some time between these may be lost.
+    pub fn may_lose_between(&self, from_us: u64, to_us: u64) -> bool {
         match self.loses {
             Loses::Nothing => false,
-            Loses::Recent => self.from_us.saturating_sub(RISK_US) <= at_us && at_us <= self.to_us,
-            Loses::All => at_us <= self.to_us,
+            Loses::Recent => self.from_us.saturating_sub(RISK_US) <= to_us && from_us <= self.to_us,
+            Loses::All => from_us <= self.to_us,
         }
     }
 }

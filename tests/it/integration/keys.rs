@@ -375,7 +375,7 @@ async fn limits_of_each_key_without_a_key_are_logged_once() {
     let line = "a job has no key, so no limit of a key applies to it";
     task.dispatch(()).key("acme").await.unwrap();
     assert!(!warnings.all().iter().any(|warning| warning.contains(&name)), "{:#?}", warnings.all());
-    task.dispatch(()).await.unwrap();
+    task.dispatch_many([(), ()]).await.unwrap();
     task.dispatch(()).await.unwrap();
     let lines = warnings.all().into_iter().filter(|warning| warning.contains(&name) && warning.contains(line));
     assert_eq!(lines.count(), 1);

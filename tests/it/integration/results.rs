@@ -82,6 +82,39 @@ async fn the_status_of_a_job_has_its_progress_and_its_result() {
 }
 
 #[tokio::test]
+async fn the_status_has_a_large_result_and_none_that_is_gone() {
+    let (test, app) = shared().await;
+    let task = app.task(TASK, fast(), |_, size: usize| async move { Ok::<_, JobError>("x".repeat(size)) }).unwrap();
+    let worker = TestWorker::start(app.worker());
+    for size in [3, 700_000] {
+        let job = task.dispatch(size).await.unwrap();
+        job.result().await.unwrap();
+        assert_eq!(job.status().await.unwrap().result.map(|text| text.len()), Some(size));
+        let _: u64 = test.run("HDEL", "result", &[job.id().as_str()]).await;
+        assert_eq!(job.status().await.unwrap().result, None);
+    }
+    worker.stop().await;
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_handle_is_a_response_with_the_id_of_its_job() {
+    use axum_core::response::IntoResponse;
+    use futures_util::StreamExt;
+
+    let (_test, app) = shared().await;
+    let task: TaskRef<u32, u32> = app.task_ref(TASK).unwrap();
+    for (status, existed) in [(202, false), (200, true)] {
+        let response = task.dispatch(1).id("a").await.unwrap().into_response();
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(response.headers()["content-type"], "application/json");
+        let body: Vec<_> = response.into_body().into_data_stream().collect().await;
+        let json: serde_json::Value = serde_json::from_slice(&body.into_iter().next().unwrap().unwrap()).unwrap();
+        assert_eq!(json, serde_json::json!({ "id": "a", "existed": existed }));
+    }
+}
+
+#[tokio::test]
 async fn a_value_that_is_not_a_number_fails_the_job() {
     let (_test, app) = shared().await;
     let task = app.task("root", fast(), |_, x: f64| async move { Ok::<f64, heartline::JobError>(x.sqrt()) }).unwrap();

@@ -154,8 +154,11 @@ async fn is_trimmed(stays: &Tasks, url: &str, length: Duration) -> bool {
     })
     .await;
     // The entries of unique jobs are removed later, once a minute.
-    let is_trimmed = async || sizes::is_gone(url, &format!("{PREFIX}:{{work}}:uniqueOf")).await.filter(|gone| *gone);
-    eventually("the keys of unique jobs are removed", MINUTE * 5, is_trimmed).await;
+    let unique = format!("{PREFIX}:{{work}}:uniqueOf");
+    eventually("the entries of unique jobs are removed", MINUTE * 5, async || {
+        sizes::is_gone(url, &unique).await.filter(|is_gone| *is_gone)
+    })
+    .await;
     eventually("the schedule continues", PATIENCE, async || schedules.resume("often").await.ok()).await;
     true
 }

@@ -69,11 +69,7 @@ impl Evidence {
 
     /// Whether a write at some time between these may be lost.
     fn may_be_lost_between(&self, sent_us: u64, at_us: u64) -> bool {
-        self.spans.iter().any(|span| {
-            span.may_lose(sent_us)
-                || span.may_lose(at_us)
-                || span.may_lose(span.from_us) && (sent_us..=at_us).contains(&span.from_us)
-        })
+        self.spans.iter().any(|span| span.may_lose_between(sent_us, at_us))
     }
 
     /// Whether it may be lost at this later time.
