@@ -18,7 +18,8 @@ async fn main() -> anyhow::Result<()> {
     let mut events = app.events();
     let worker = app.worker().spawn();
 
-    parse.dispatch("42".to_owned()).id("good").await?;
+    // Once a job has ended, the worker has declared the task: that it has no hook to run when a job is cancelled.
+    parse.dispatch("42".to_owned()).id("good").await?.result().await?;
     parse.dispatch("forty-two".to_owned()).id("bad").await?;
     let later = parse.dispatch("7".to_owned()).id("later").delay(Duration::from_secs(3600)).await?;
     later.cancel("no longer needed").await?;
