@@ -49,7 +49,7 @@ for index = 1, count do
   if string.byte(ids[index]) == 126 then has_nodes = true end
 end
 local stored = redis.call('HMGET', payload, unpack(ids))
-local terminal = terminal_of(filled('ZCARD', completed, failed, cancelled), ids)
+local terminal = terminal_of({ completed, unpack(filled('ZCARD', failed, cancelled)) }, ids)
 -- A plain job needs a payload and an entry in `wait`, nothing else. For others check the types: a key of another type
 -- must refuse the call before the first write.
 local plain, keyed, first_due = last == #ARGV and (default or 'normal') == 'normal', 0, nil
@@ -67,14 +67,16 @@ if not plain then
 end
 
 local fresh, is_fresh, reply, fields, largest = {}, {}, { 'dispatched' }, {}, 0
-for index, id in ipairs(ids) do
+local written = 0
+for index = 1, count do
+  local id, value = ids[index], ARGV[3 + 2 * index]
   if stored[index] or terminal[index] or is_fresh[id] then
     reply[#reply + 1] = index
   else
-    local at = #fresh + 1
-    fresh[at], is_fresh[id] = id, index
-    fields[2 * at - 1], fields[2 * at] = id, ARGV[3 + 2 * index]
-    largest = math.max(largest, #ARGV[3 + 2 * index])
+    written = written + 1
+    fresh[written], is_fresh[id] = id, index
+    fields[2 * written - 1], fields[2 * written] = id, value
+    if #value > largest then largest = #value end
   end
 end
 if #fresh == 0 then return table.concat(reply, ' ') end

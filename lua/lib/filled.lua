@@ -2,6 +2,7 @@
 -- Give likely keys first: when as many are found as exist, the others need no query.
 local function filled(length, ...)
   local found, count = {}, redis.call('EXISTS', ...)
+  if count == 0 then return found end
   for _, key in ipairs({ ... }) do
     if #found == count then break end
     if redis.call(length, key) > 0 then found[#found + 1] = key end

@@ -9,17 +9,17 @@ end
 
 -- Locks the jobs for the worker, under ascending fences from the first one.
 local function lock_jobs(locks, worker, fence, ids)
-  local tokens, at, tens = {}, 0, ''
+  local tokens, at, tens, digits = {}, 0, '', { '1', '2', '3', '4', '5', '6', '7', '8', '9', [0] = '0' }
   if #ids > 16 then
     -- Redis searches a small hash of short values linearly. A value over 64 bytes makes HSET begin with a hash table.
     tokens, at = { ids[1], string.rep('-', 65) }, 2
   end
-  for index, id in ipairs(ids) do
+  for index = 1, #ids do
     -- Formatting a number is slow, so only the last digit is added for each job.
     local own = fence + index - 1
     local digit = own % 10
     if index == 1 or digit == 0 then tens = worker .. string.format(':%d', (own - digit) / 10) end
-    tokens[at + 1], tokens[at + 2] = id, tens .. string.sub('0123456789', digit + 1, digit + 1)
+    tokens[at + 1], tokens[at + 2] = ids[index], tens .. digits[digit]
     at = at + 2
   end
   redis.call('HSET', locks, unpack(tokens))

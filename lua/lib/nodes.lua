@@ -2,8 +2,8 @@
 local function nodes_among(ids, has_nodes)
   local nodes = {}
   if has_nodes == false then return nodes end
-  for _, id in ipairs(ids) do
-    if string.byte(id) == 126 then nodes[#nodes + 1] = id end
+  for at = 1, #ids do
+    if string.byte(ids[at]) == 126 then nodes[#nodes + 1] = ids[at] end
   end
   return nodes
 end

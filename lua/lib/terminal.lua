@@ -1,8 +1,8 @@
--- Which of the jobs are in one of the places (terminal sets that are not empty): a table with true at their index.
+-- Which of the jobs are in one of these terminal sets: a table with true at their index.
 local function terminal_of(places, ids)
   local found = {}
-  for _, place in ipairs(places) do
-    local scores = redis.call('ZMSCORE', place, unpack(ids))
+  for at = 1, #places do
+    local scores = redis.call('ZMSCORE', places[at], unpack(ids))
     for index = 1, #ids do
       if scores[index] then found[index] = true end
     end

@@ -196,3 +196,18 @@ async fn the_first_job_of_a_workflow_sets_the_flag() {
         assert!(task.held("meta").await.contains(r#""nodes": "1""#));
     }
 }
+
+#[tokio::test]
+async fn the_stream_of_events_is_trimmed_at_each_100th_event() {
+    let mut task = Task::with("meta events=98").await;
+    let key = [task.key("events")];
+    let fill =
+        "for at = 1, 12000 do redis.call('XADD', KEYS[1], '*', 'total', at) end return redis.call('XLEN', KEYS[1])";
+    assert_eq!(task.eval(fill, &key, &[]).await.unwrap(), "12000");
+    let length = "return redis.call('XLEN', KEYS[1])";
+    task.ok("dispatch", "1 1 1 a 1").await;
+    assert_eq!(task.eval(length, &key, &[]).await.unwrap(), "12001");
+    task.ok("dispatch", "1 1 1 b 1").await;
+    let left: usize = task.eval(length, &key, &[]).await.unwrap().parse().unwrap();
+    assert!((10_000..10_200).contains(&left), "{left}");
+}
