@@ -31,28 +31,33 @@
 --          number of dispatched nodes comes before that, if there are keys of tasks
 -- Emits    node, paused, ended; dispatched
 -- Refuses  WRONGTYPE before the first write
-expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
-  { running, paused, completed, failed, cancelled, outbox })
 local ENDS, GRAPH_ENDS = { ['c'] = 'c', ['f'] = 'f', ['x'] = 'x' }, { ['F'] = 'f', ['X'] = 'x' }
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
-local tasks = tasks_of(18, ARGV[#ARGV - #ARGV % 5 + 1])
+local last = #ARGV - #ARGV % 5
+local tasks = tasks_of(18, ARGV[last + 1])
 skip_at_maxmemory(keys, tasks)
 -- The workflow accepts reports again. A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', meta, 'untold')
-local flows, names, ends, last = {}, {}, {}, #ARGV - #ARGV % 5
-for at = 1, last, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
+local flows, names, ones, indexes = {}, {}, {}, {}
+for place = 1, last / 5 do
+  flows[place], names[place] = ARGV[5 * place - 4], node_of(ARGV[5 * place - 4], ARGV[5 * place - 3])
+end
 meet(known, keys, flows)
 fetch(keys, 'nodes', names)
-for place, name in ipairs(names) do
+for place = 1, #names do
   local one = known[flows[place]]
-  if one and is_open(read(keys, 'nodes', name)) then ends[#ends + 1] = { one, ARGV[5 * place - 3] } end
+  if one and is_open(read(keys, 'nodes', names[place])) then
+    ones[#ones + 1] = one
+    indexes[#ones] = ARGV[5 * place - 3]
+  end
 end
-foresee_all(keys, ends, budget)
-for place, name in ipairs(names) do
-  local flow, index, run, how, said = unpack(ARGV, 5 * place - 4, 5 * place)
+foresee_all(keys, ones, indexes, budget)
+for place = 1, #names do
+  local name, flow, index, run, how, said = names[place], unpack(ARGV, 5 * place - 4, 5 * place)
   local one = known[flow]
   local state = goes_on(one, run) and (read(keys, 'nodes', name) or '')
-  local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
+  local kind = state and string.sub(state, 1, 1)
+  local size = kind == 'o' and how == 'c' and string.byte(said) == 1 and string.match(said, '^\1(%d+) ')
   -- Nothing opens in an instance that stops.
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
   if state and state ~= 'o' and is_damaged(keys, one, index, state) then
@@ -76,8 +81,6 @@ for _, one in ipairs(touched) do
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
-write_and_report(keys)
-local marks = {}
-for place, name in ipairs(names) do marks[place] = name .. '/' .. ARGV[5 * place - 2] end
-clear_outboxes(tasks, marks)
+write_and_report(keys, opened, now_ms)
+clear_outboxes(tasks, names)
 return add_news({ 'advanced', tasks[1] and dispatched }, keys, opened, now_ms)

@@ -45,6 +45,6 @@ shrink_first('HDEL', output)
 stop(keys, one, 'cancelled ' .. reason, now_ms)
 local opened = { later = {} }
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
-write_and_report(keys)
+write_and_report(keys, opened, now_ms)
 if one.runs then return { 'stopping', one.run } end
 return add_news({ 'ended', 'cancelled' }, keys, opened, now_ms)

@@ -23,14 +23,16 @@
 --          instance stops, and the node is cancelled, or the node is not open in this run
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
-local known, reply, stopped, names = {}, { 'entered' }, {}, {}
-local flows = {}
-for at = 1, #ARGV, 3 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
+local known, reply, stopped, flows, names, count = {}, { 'entered' }, {}, {}, {}, #ARGV / 3
+for place = 1, count do
+  flows[place], names[place] = ARGV[3 * place - 2], node_of(ARGV[3 * place - 2], ARGV[3 * place - 1])
+end
 meet(known, keys, flows)
 fetch(keys, 'nodes', names)
-for place, name in ipairs(names) do
-  local one, run, state = known[flows[place]], ARGV[3 * place], read(keys, 'nodes', name)
-  local is_sent = goes_on(one, run) and state and string.sub(state, 1, 1) == 'o'
+for place = 1, count do
+  local one, name = known[flows[place]], names[place]
+  local state = goes_on(one, ARGV[3 * place]) and read(keys, 'nodes', name)
+  local is_sent = state and (state == 'o' or string.sub(state, 1, 1) == 'o')
   reply[place + 1] = is_sent and not one.stopping and 'go' or 'stale'
   if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], name } end
 end
@@ -48,5 +50,5 @@ for _, found in ipairs(stopped) do
   end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
-write_and_report(keys)
+write_and_report(keys, opened, now_ms)
 return add_news(reply, keys, opened, now_ms)

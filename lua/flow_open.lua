@@ -62,5 +62,5 @@ local is_last = one.stopping or from + OPENS >= count
 if is_last then put('outbox', 'o ' .. mark, false) end
 write('cursor', mark, not is_last and tostring(from + OPENS))
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
-write_and_report(keys)
+write_and_report(keys, opened, now_ms)
 return add_news({ 'opened', is_last and 0 or 1 }, keys, opened, now_ms)

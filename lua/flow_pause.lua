@@ -33,7 +33,7 @@ local one, _, now_ms = instance_of({}, keys, flow), now_us()
 -- A child cannot be paused: the instance to which it belongs can.
 if not one or one.parent then return { 'unknown' } end
 local may = action == 'pause' and one.runs or action == 'resume' and one.is_paused
-if one.turn ~= turn or one.stopping or not may then return { 'changed' } end
+if tonumber(one.turn) ~= turn or one.stopping or not may then return { 'changed' } end
 local entry, now = 'o ' .. flow .. '/' .. one.run, string.format('%d', now_ms)
 -- A shrinking command first: only then a server at maxmemory accepts the others.
 redis.call('HDEL', cursor, flow .. '/' .. one.run)

@@ -34,7 +34,7 @@ if not one or one.parent then return { 'unknown' } end
 local may = one.is_paused or redis.call('ZSCORE', failed, flow) or redis.call('ZSCORE', cancelled, flow)
 -- Between its parts nothing of the earlier run continues.
 local is_begun = one.stopping == 'again '
-if one.turn ~= turn or one.runs or one.stopping and not is_begun or not may then return { 'changed' } end
+if tonumber(one.turn) ~= turn or one.runs or one.stopping and not is_begun or not may then return { 'changed' } end
 if one.out > 0 then return { 'busy', one.out } end
 local states, names = {}, {}
 for at = 4, #ARGV, 2 do
@@ -63,7 +63,7 @@ redis.call('HDEL', errors, flow)
 redis.call('ZREM', deadlines, flow)
 redis.call('ZREM', outbox, 'r ' .. flow .. '/' .. one.run)
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
-one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
+one.run, one.turn, one.live, one.out, one.bad = string.format('%d', one.run + 1), one.turn + 1, live, 0, '-'
 note(now_ms, 'o ' .. flow .. '/' .. one.run)
 write_head(one)
 tell(keys, 'started', flow .. '/' .. one.run)

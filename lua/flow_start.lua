@@ -50,7 +50,8 @@ if not is_known and records == 0 then return { 'shape' } end
 local states, inputs, opened, _, now_ms = {}, {}, { later = {} }, now_us()
 now_ms = math.floor(now_ms)
 local due = now_ms + ARGV[6]
-local one = { flow = flow, run = 1, turn = 0, live = count, out = 0, digest = digest, bad = '-', due = due, over = '' }
+local one = { flow = flow, run = '1', turn = 0, live = count, out = 0, digest = digest, bad = '-', over = '' }
+one.due = due
 -- A growing command first: a server at maxmemory refuses the call whole.
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 for at = 1, is_whole and count or 0 do
@@ -82,5 +83,5 @@ if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms 
 redis.call('HDEL', staging, flow)
 write_head(one)
 tell(keys, 'started', flow .. '/1')
-write_and_report(keys)
+write_and_report(keys, opened, now_ms)
 return add_opened({ 'started' }, keys, opened, now_ms)

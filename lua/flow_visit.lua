@@ -28,8 +28,6 @@
 -- Emits    node, paused, ended; dispatched
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
-expect_types({}, {}, { instances, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
-  { running, paused, completed, failed, cancelled, outbox })
 local mark, _, now_ms = flow .. '/' .. index .. '/' .. run, now_us()
 local known = {}
 local one = instance_of(known, keys, flow)
@@ -43,7 +41,7 @@ local opened, budget, tasks = { later = {} }, a_budget(), tasks_of(18, ARGV[4])
 skip_at_maxmemory(keys, tasks)
 shrink_first('HDEL', cursor)
 if from then
-  visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
+  visit(keys, one, index, how == 'c', tonumber(from), true, budget, now_ms, opened)
 else
   -- The progress of the visit is lost.
   put('outbox', 'v ' .. mark, false)
@@ -52,5 +50,5 @@ else
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
 local dispatched = dispatch_opened(keys, tasks, opened, now_ms)
-write_and_report(keys)
+write_and_report(keys, opened, now_ms)
 return add_news({ 'visited', tasks[1] and dispatched }, keys, opened, now_ms)

@@ -14,7 +14,8 @@ end
 -- Reads the instances that are not in `known` yet; false for one that is missing or unreadable.
 local function meet(known, keys, flows)
   local fresh = {}
-  for _, flow in ipairs(flows) do
+  for at = 1, #flows do
+    local flow = flows[at]
     if known[flow] == nil then
       known[flow] = false
       fresh[#fresh + 1] = flow
@@ -24,14 +25,17 @@ local function meet(known, keys, flows)
   fetch(keys, 'instances', fresh)
   fetch(keys, 'stopping', fresh)
   local runs = redis.call('ZMSCORE', keys.running, unpack(fresh))
-  for place, flow in ipairs(fresh) do
+  for place = 1, #fresh do
+    local flow = fresh[place]
     local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'instances', flow) or '', LINE)
     if run then
-      local one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
-        digest = digest, bad = bad, due = tonumber(due) or 0, over = over, runs = runs[place],
+      local one = { flow = flow, run = run, turn = turn, live = tonumber(live), out = tonumber(out), digest = digest,
+        bad = bad, due = due ~= '' and tonumber(due) or 0, over = over, runs = runs[place],
         stopping = read(keys, 'stopping', flow) }
       one.is_paused = not one.runs and redis.call('ZSCORE', keys.paused, flow)
-      one.parent, one.node, one.parent_run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
+      if string.find(flow, '/', 1, true) then
+        one.parent, one.node, one.parent_run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
+      end
       one.policy, one.output = string.match(read(keys, 'shapes', digest .. '@') or '', '^%d+ (%l+) (%S+)$')
       known[flow] = one
     end
@@ -51,9 +55,9 @@ local function instance_of(known, keys, flow)
   return known[flow]
 end
 
--- Whether handlers of this run may begin and ends of its nodes count.
+-- Whether handlers of this run may begin and ends of its nodes count. A run is text: numbers are slow to format.
 local function goes_on(one, run)
-  return one and (one.runs or one.is_paused) and one.run == tonumber(run)
+  return one and (one.runs or one.is_paused) and one.run == run
 end
 
 -- How a node ended, by how its child ended.
@@ -81,23 +85,28 @@ local function note(now_ms, entry)
 end
 
 -- The record of a node: its flags ('o': optional, 'g': a graph), the node whose value is its input ('-': none), its
--- task, its dispatch options, and its first dependents.
-local parsed_records = {}
+-- task, its dispatch options, and its first dependents. Nodes with the same record share a table.
+local parsed_records, records_of = {}, pages()
 local function record_of(keys, one, index)
+  local records = records_of[one.digest]
+  if records[index] then return records[index] end
   local text = read(keys, 'shapes', one.digest .. '/' .. index) or ''
-  if parsed_records[text] then return parsed_records[text] end
-  local head, own, count, dependents = string.match(text, '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
-  if not head then return nil end
-  local flags, source, task = string.match(head, '^(%S+) (%S+) (%S+)$')
-  local record = { flags = flags or '-', source = source or '-', task = task or '', own = own, count = tonumber(count),
-    dependents = dependents }
-  parsed_records[text] = record
+  local record = parsed_records[text]
+  if not record then
+    local head, own, count, dependents = string.match(text, '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
+    if not head then return nil end
+    local flags, source, task = string.match(head, '^(%S+) (%S+) (%S+)$')
+    record = { flags = flags or '-', source = source or '-', task = task or '', own = own, count = tonumber(count),
+      dependents = dependents }
+    parsed_records[text] = record
+  end
+  records[index] = record
   return record
 end
 
 -- Parses the state of a node. If it waits: `kind`, how many inputs must still complete (`need`), how many have not
--- ended (`left`). `is_known` is unset if the state cannot be read. Nodes in the same state share a table. `waiting` has
--- the states that inputs have changed in this call: they become text once, at the end.
+-- ended (`left`). `is_known` is unset if the state cannot be read. Nodes in the same state share a table, until a
+-- second input of one ends. `waiting` has the states that inputs have changed in this call: they become text once.
 local parsed_states, waiting = {}, {}
 local function waits_of(keys, name)
   if waiting[name] then return waiting[name] end
@@ -113,13 +122,21 @@ local function waits_of(keys, name)
 end
 
 -- The state of a waiting node after one more input has ended, and whether that counts as completed.
-local function after_input(waits, is_counted)
-  local place = is_counted and 'counted' or 'not_counted'
-  if not waits[place] then
-    local need = is_counted and math.max(0, waits.need - 1) or waits.need
-    waits[place] = { kind = waits.kind, need = need, left = waits.left - 1, is_known = true }
+local function after_input(name, waits, is_counted)
+  local need, left = waits.need, waits.left - 1
+  if is_counted and need > 0 then need = need - 1 end
+  if waits.is_own then
+    waits.need, waits.left = need, left
+    return waits
   end
-  return waits[place]
+  if waiting[name] then return { kind = waits.kind, need = need, left = left, is_known = true, is_own = true } end
+  local place = is_counted and 'counted' or 'not_counted'
+  local after = waits[place]
+  if not after then
+    after = { kind = waits.kind, need = need, left = left, is_known = true }
+    waits[place] = after
+  end
+  return after
 end
 
 -- Sets the state of a node that still waits.
@@ -150,18 +167,14 @@ local function dependents_of(keys, one, index, record, from)
   return found
 end
 
--- The name of a node to send, with its run.
-local function mark_of(send)
-  return send.one.flow .. '/' .. send.index .. '/' .. send.one.run
-end
-
 -- Whether the node is open: its job was sent, or its graph runs.
 local function is_open(state)
-  return state and string.match(state, '^[og]') ~= nil
+  local kind = state and string.sub(state, 1, 1)
+  return kind == 'o' or kind == 'g'
 end
 
--- What to send for an open node: its task ('@': a graph, which runs as a child), its dispatch options, and where its
--- payload or graph is. Returns nil if that cannot be read.
+-- What to send for an open node: its name, also with its run (`mark`), its task ('@': a graph, which runs as a child),
+-- its dispatch options, and where its payload or graph is. Returns nil if that cannot be read.
 local function sendable(keys, one, index, state)
   local record = record_of(keys, one, index)
   if not record or record.task == '' then return nil end
@@ -176,7 +189,10 @@ local function sendable(keys, one, index, state)
   local told = known_value(column, field)
   local bytes = told and #told or told == nil and redis.call('HSTRLEN', keys[column], field) or 0
   if bytes == 0 and column ~= 'value' then return nil end
-  return { one = one, index = index, task = task, own = own, column = column, field = field, bytes = bytes }
+  local name = column == 'value' and node_of(one.flow, index) or field
+  local mark = name .. '/' .. one.run
+  return { one = one, index = index, name = name, mark = mark, task = task, own = own, column = column, field = field,
+    bytes = bytes }
 end
 
 -- Stops the instance: no node opens any more. When none is open it ends by `how`: `failed` or `cancelled`, and why.

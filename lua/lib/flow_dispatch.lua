@@ -40,34 +40,44 @@ local function facts_of(keys, task, wire)
   return is_plain and facts or nil
 end
 
--- Dispatches these nodes, except those whose jobs exist. Returns how many.
-local function dispatch_to(keys, task, facts, prefix, now_ms)
-  local ids, fields, payloads, times, fresh, largest = {}, {}, {}, {}, {}, 0
-  for at, send in ipairs(task.sends) do
-    ids[at] = prefix .. mark_of(send)
-    fields[send.column] = fields[send.column] or {}
-    table.insert(fields[send.column], send.field)
+-- Reads what the nodes to send get as input.
+local function fetch_inputs(keys, sends)
+  local fields = {}
+  for at = 1, #sends do
+    local send = sends[at]
+    local named = fields[send.column] or {}
+    named[#named + 1], fields[send.column] = send.field, named
   end
-  for column, names in pairs(fields) do fetch(keys, column, names) end
+  for column, named in pairs(fields) do fetch(keys, column, named) end
+end
+
+-- Dispatches the nodes to a task, except those whose jobs exist. Returns how many.
+local function dispatch_to(keys, task, facts, prefix, now_ms)
+  local ids, fields, payloads, times, fresh, largest, sends = {}, {}, {}, {}, {}, 0, task.sends
+  for at = 1, #sends do ids[at] = prefix .. sends[at].mark end
+  fetch_inputs(keys, sends)
   local stored = redis.call('HMGET', task.payload, unpack(ids))
-  local terminal = terminal_of(filled('ZCARD', task.completed, task.failed, task.cancelled), ids)
-  local now, paused = string.format('%d', now_ms), facts[9]
-  for at, send in ipairs(task.sends) do
+  local terminal = terminal_of({ task.completed, unpack(filled('ZCARD', task.failed, task.cancelled)) }, ids)
+  local now, paused, count = string.format('%d', now_ms), facts[9], 0
+  for at = 1, #sends do
     if not stored[at] and not terminal[at] then
-      local payload, place = read(keys, send.column, send.field) or 'null', 2 * #fresh + 1
-      fresh[#fresh + 1], largest, send.is_dispatched = ids[at], math.max(largest, #payload), true
-      payloads[place], payloads[place + 1], times[place], times[place + 1] = ids[at], payload, ids[at], now
-      take_back('outbox', 's ' .. mark_of(send))
+      local send, id = sends[at], ids[at]
+      local payload = read(keys, send.column, send.field) or 'null'
+      payloads[2 * count + 1], payloads[2 * count + 2] = id, payload
+      times[2 * count + 1], times[2 * count + 2] = id, now
+      count = count + 1
+      fresh[count], send.is_dispatched = id, true
+      if #payload > largest then largest = #payload end
     end
   end
-  if #fresh == 0 then return 0 end
+  if count == 0 then return 0 end
   redis.call('RPUSH', task.wait, unpack(fresh))
   redis.call('HSET', task.dispatched_at, unpack(times))
   redis.call('HSET', task.payload, unpack(payloads))
   count_new_jobs(task.meta, task.events, facts, fresh, largest, true, {})
   local full = facts[10]
   if not (paused or full == 'running' or rest_of(full, now_ms)) then ring_wake(task.wake) end
-  return #fresh
+  return count
 end
 
 -- Dispatches the opened nodes that can be dispatched here, and leaves the others in `opened`. This comes before the
@@ -75,13 +85,14 @@ end
 -- Returns how many.
 local function dispatch_opened(keys, tasks, opened, now_ms)
   local bytes, count, kept = 0, 0, 0
-  if next(tasks.by_name) then try_rights(keys) end
-  for _, send in ipairs(opened) do
+  if next(tasks.by_name) then try_writes(keys) end
+  for at = 1, #opened do
+    local send = opened[at]
     local task, one = tasks.by_name[send.task], send.one
     local is_due = one.runs and not one.stopping and one.due <= now_ms
     -- The server may be unable to send a large payload. The caller finds that, and fails the node.
     local fits = send.bytes <= NARROW_BYTES and bytes + send.bytes <= LARGE
-    if task and send.own == '' and is_due and fits and read(keys, 'nodes', node_of(one.flow, send.index)) == 'o' then
+    if task and send.own == '' and is_due and fits and read(keys, 'nodes', send.name) == 'o' then
       bytes, task.sends[#task.sends + 1] = bytes + send.bytes, send
     end
   end
@@ -97,13 +108,13 @@ local function dispatch_opened(keys, tasks, opened, now_ms)
   return count
 end
 
--- Removes ended nodes, by name and run, from the outboxes of their tasks.
-local function clear_outboxes(tasks, ended)
-  local from = 1
+-- Removes the ended nodes of flow_advance, by their names, from the outboxes of their tasks.
+local function clear_outboxes(tasks, names)
+  local place = 0
   for _, task in ipairs(tasks) do
     local ids = {}
-    for at = from, from + task.ended - 1 do ids[#ids + 1] = tasks.prefix .. ended[at] end
+    for at = 1, task.ended do ids[at] = tasks.prefix .. names[place + at] .. '/' .. ARGV[5 * (place + at) - 2] end
     if #ids > 0 then redis.pcall('ZREM', task.outbox, unpack(ids)) end
-    from = from + task.ended
+    place = place + task.ended
   end
 end

@@ -1,5 +1,7 @@
--- Writes everything that is buffered. Then reports the buffered events in one entry, and counts what could not be read.
-local function write_and_report(keys)
+-- Writes everything that is buffered, and puts the opened nodes that are not dispatched into the outbox. Then reports
+-- the buffered events in one entry, and counts what could not be read.
+local function write_and_report(keys, opened, now_ms)
+  for at = 1, opened and #opened or 0 do note(now_ms, 's ' .. opened[at].mark) end
   write_waiting()
   write_all(keys)
   local meta, fields, count = keys.meta, {}, 0
@@ -10,9 +12,9 @@ local function write_and_report(keys)
     count = count + #words
   end
   if keys.corrupt then
-    local _, now_ms = now_us()
+    local now = now_us()
     redis.pcall('HINCRBY', meta, 'corrupt', keys.corrupt)
-    redis.pcall('HSET', meta, 'corruptAt', string.format('%d', now_ms))
+    redis.pcall('HSET', meta, 'corruptAt', string.format('%d', math.floor(now / 1000)))
   end
   if count > 0 then emit_event(keys.events, meta, 'events', count, '', fields) end
 end

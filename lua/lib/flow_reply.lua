@@ -16,7 +16,7 @@ local function add_opened(reply, keys, opened, now_ms)
   for _, send in ipairs(opened) do
     local one, at = send.one, #reply
     one.wait = one.wait or string.format('%d', math.max(0, one.due - now_ms))
-    reply[at + 1], reply[at + 2], reply[at + 3] = one.flow, tostring(send.index), tostring(one.run)
+    reply[at + 1], reply[at + 2], reply[at + 3] = one.flow, tostring(send.index), one.run
     reply[at + 4], reply[at + 5], reply[at + 6] = send.task, send.own, one.wait
     if send.is_here then
       reply[at + 7], reply[at + 8] = 'here', read(keys, send.column, send.field) or 'null'

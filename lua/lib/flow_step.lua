@@ -14,7 +14,6 @@ local function open_node(keys, one, index, now_ms, opened)
     return nil
   end
   one.out = one.out + 1
-  note(now_ms, 's ' .. mark_of(send))
   opened[#opened + 1] = send
   return send.task == '@' and 'g' or 'o'
 end
@@ -23,83 +22,103 @@ end
 local function foresee(keys, named, records, ends, most)
   fetch(keys, 'nodes', named)
   local opening = {}
-  for place, name in ipairs(named) do
+  for place = 1, #named do
     if #opening >= most then break end
-    local waits = waits_of(keys, name)
+    local waits = waits_of(keys, named[place])
     if waits.kind and waits.need <= ends then opening[#opening + 1] = records[place] end
   end
   fetch(keys, 'shapes', opening)
 end
 
--- Reads ahead most of what the ends of these nodes ({ instance, number }) need.
-local function foresee_all(keys, ends, budget)
-  local records, named, dependents = {}, {}, {}
-  for place, ended in ipairs(ends) do records[place] = ended[1].digest .. '/' .. ended[2] end
+-- Reads ahead most of what the ends of these nodes need: `indexes` of the instances `ones`.
+local function foresee_all(keys, ones, indexes, budget)
+  local records, named, dependents, foreseen = {}, {}, {}, {}
+  for place = 1, #ones do records[place] = ones[place].digest .. '/' .. indexes[place] end
   fetch(keys, 'shapes', records)
-  for _, ended in ipairs(ends) do
-    local one, record = ended[1], record_of(keys, ended[1], ended[2])
-    for _, index in ipairs(record and dependents_of(keys, one, ended[2], record, 0) or {}) do
-      if #named >= 2 * budget.opens then break end
-      named[#named + 1], dependents[#dependents + 1] = node_of(one.flow, index), one.digest .. '/' .. index
+  for place = 1, #ones do
+    local one = ones[place]
+    local record = record_of(keys, one, indexes[place])
+    -- Nodes of an instance with the same record have the same dependents.
+    if record and foreseen[one] ~= record then
+      foreseen[one] = record
+      local page, digest = dependents_of(keys, one, indexes[place], record, 0), one.digest .. '/'
+      for at = 1, math.min(#page, 2 * budget.opens - #named) do
+        named[#named + 1], dependents[#dependents + 1] = node_of(one.flow, page[at]), digest .. page[at]
+      end
     end
   end
-  foresee(keys, named, dependents, #ends, budget.opens)
+  foresee(keys, named, dependents, #ones, budget.opens)
 end
 
--- Updates the dependents of ended nodes: { node, whether it completed, first dependent to visit }. What exceeds the
--- budget stays in the outbox, with its progress. If dependents cannot be read the instance stops: no call reaches them.
-local function visit(keys, one, ended, budget, now_ms, opened)
-  local at = 1
-  while at <= #ended do
-    local index, is_completed, from = unpack(ended[at])
+-- Reads ahead what the dependents at these places of a page need, unless an earlier call has.
+local function foresee_page(keys, one, page, first, last, most)
+  if known_value('nodes', node_of(one.flow, page[last])) ~= nil then return end
+  local named, records = {}, {}
+  for place = first, last do
+    named[#named + 1], records[#records + 1] = node_of(one.flow, page[place]), one.digest .. '/' .. page[place]
+  end
+  foresee(keys, named, records, 1, most)
+end
+
+-- Updates one dependent of an ended node. Returns whether it is skipped.
+local function update_dependent(keys, one, dependent, is_completed, budget, now_ms, opened)
+  local name = node_of(one.flow, dependent)
+  local waits = waits_of(keys, name)
+  if not waits.kind then
+    if not waits.is_known and not one.stopping then stop(keys, one, UNREADABLE, now_ms) end
+    return false
+  end
+  waits = after_input(name, waits, is_completed or waits.kind == 'P')
+  if waits.need == 0 and one.runs and not one.stopping then
+    local state = open_node(keys, one, dependent, now_ms, opened)
+    if state then set_state(name, state) else keep_waiting(name, waits) end
+    budget.opens = budget.opens - 1
+  elseif waits.left < waits.need then
+    -- A skipped node costs as much as an opened one: its dependents are read for it alone.
+    set_state(name, 's')
+    one.live, budget.opens = one.live - 1, budget.opens - 1
+    tell(keys, 'node', 's ' .. name .. '/' .. one.run)
+    return true
+  else
+    keep_waiting(name, waits)
+  end
+  return false
+end
+
+-- Updates the dependents of an ended node, from number `from` on, and those of the nodes that are skipped therefore.
+-- What exceeds the budget stays in the outbox, with its progress; `is_later` says that it was there. If dependents
+-- cannot be read the instance stops: no call reaches them.
+local function visit(keys, one, index, is_completed, from, is_later, budget, now_ms, opened)
+  local skipped, at = {}, 0
+  while index do
     local record = record_of(keys, one, index)
     if not record then return stop(keys, one, UNREADABLE, now_ms) end
     local count = record.count
     while from < count and budget.edges > 0 and budget.opens > 0 do
-      local page, named = dependents_of(keys, one, index, record, from - from % 500), {}
-      for offset = from % 500 + 1, math.min(#page, from % 500 + math.min(budget.edges, budget.opens)) do
-        named[#named + 1] = node_of(one.flow, page[offset])
-      end
-      if #named == 0 then return stop(keys, one, UNREADABLE, now_ms) end
-      if #named > 1 then
-        local records = {}
-        for place = 1, #named do records[place] = one.digest .. '/' .. page[from % 500 + place] end
-        foresee(keys, named, records, 1, budget.opens)
-      end
-      for _, name in ipairs(named) do
-        if budget.opens == 0 then break end
-        local dependent, waits = page[from % 500 + 1], waits_of(keys, name)
-        if waits.kind then
-          waits = after_input(waits, is_completed or waits.kind == 'P')
-          keep_waiting(name, waits)
-          if waits.need == 0 and one.runs and not one.stopping then
-            local state = open_node(keys, one, dependent, now_ms, opened)
-            if state then set_state(name, state) end
-            budget.opens = budget.opens - 1
-          elseif waits.left < waits.need then
-            -- A skipped node costs as much as an opened one: its dependents are read for it alone.
-            set_state(name, 's')
-            one.live, budget.opens = one.live - 1, budget.opens - 1
-            ended[#ended + 1] = { dependent, false, 0 }
-            tell(keys, 'node', 's ' .. name .. '/' .. one.run)
-          end
-        elseif not waits.is_known and not one.stopping then
-          stop(keys, one, UNREADABLE, now_ms)
+      local place, room = from % 500 + 1, budget.edges < budget.opens and budget.edges or budget.opens
+      local page = dependents_of(keys, one, index, record, from - place + 1)
+      local last = place - 1 + room < #page and place - 1 + room or #page
+      if last < place then return stop(keys, one, UNREADABLE, now_ms) end
+      if last > place then foresee_page(keys, one, page, place, last, budget.opens) end
+      while place <= last and budget.opens > 0 do
+        if update_dependent(keys, one, page[place], is_completed, budget, now_ms, opened) then
+          skipped[#skipped + 1] = page[place]
         end
-        from, budget.edges = from + 1, budget.edges - 1
+        place, from, budget.edges = place + 1, from + 1, budget.edges - 1
       end
     end
-    local is_over = from >= count
-    local mark = not (is_over and not ended[at][4]) and node_of(one.flow, index) .. '/' .. one.run
-    if not is_over then
+    if from < count then
+      local mark = node_of(one.flow, index) .. '/' .. one.run
       write('cursor', mark, from .. (is_completed and ' c' or ' -'))
       note(now_ms, 'v ' .. mark)
       opened.later[#opened.later + 1] = mark
-    elseif mark then
+    elseif is_later then
+      local mark = node_of(one.flow, index) .. '/' .. one.run
       write('cursor', mark, false)
       put('outbox', 'v ' .. mark, false)
     end
     at = at + 1
+    index, is_completed, from, is_later = skipped[at], false, 0, false
   end
 end
 
@@ -107,7 +126,7 @@ end
 local function write_head(one)
   local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
     and string.format(' %d', one.due) or ''
-  write('instances', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
+  write('instances', one.flow, string.format('%s %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
@@ -195,7 +214,7 @@ local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   one.live, one.out = one.live - 1, one.out - 1
   if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
   -- Nothing opens in an instance that stops.
-  if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
+  if not one.stopping then visit(keys, one, index, how == 'c', 0, false, budget, now_ms, opened) end
 end
 
 -- Recounts live and open nodes of an instance with damaged nodes, whose earlier states are unknown. The cost grows with

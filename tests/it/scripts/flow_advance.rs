@@ -27,6 +27,18 @@ async fn the_next_node_opens_with_the_value_of_the_completed_one() {
 }
 
 #[tokio::test]
+async fn nodes_in_the_same_state_count_their_inputs_each_for_itself() {
+    let mut task = Task::new().await;
+    let joined = "p 0 0, - -, 3 4; p 0 0, - -, 3 4; p 0 0, - -, 3 4; p 3 3, - -; p 3 3, - -";
+    task.put(&graph("finish", "-", joined), "a").await;
+    assert_eq!(advance(&mut task, "a 0 1 c - a 1 1 c -").await, "[advanced 0]");
+    assert_keys!(task, "states a=c, c, o, p 1 1, p 1 1");
+    let opened = "a 3 1 t '' 0 here in-3 a 4 1 t '' 0 here in-4";
+    assert_eq!(advance(&mut task, "a 2 1 c -").await, format!("[advanced 0 {opened}]"));
+    assert_keys!(task, "states a=c, c, c, o, o");
+}
+
+#[tokio::test]
 async fn an_unknown_state_counts_as_failed_for_known_nodes_only() {
     let mut task = Task::new().await;
     for (id, damage) in [("word", "q"), ("empty", ""), ("number", "5 o"), ("alike", "garbage")] {
