@@ -259,10 +259,17 @@ async fn a_redis_that_returns_in_time_gets_every_outcome() {
 #[tokio::test]
 async fn unreported_jobs_are_named_and_swept_by_another_worker() {
     let mut scene = Scene::new().await;
-    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
+    let begun = Begun::default();
+    let handler = |begun: Begun| {
+        move |ctx: Context, number: u32| {
+            begun.one_more();
+            endless(ctx, number)
+        }
+    };
+    let task = scene.working.task("task", quick().concurrency(3), handler(begun.clone())).unwrap();
     let handles = task.dispatch_many(0..5).await.unwrap();
     let worker = TestWorker::start(scene.working.worker());
-    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
+    begun.until(3).await;
     scene.proxy.refuse().await;
     let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
         panic!("the stop was clean")
