@@ -31,6 +31,8 @@ pub(crate) struct Wanted {
     pub(crate) key: String,
     /// The input of a new job.
     pub(crate) payload: String,
+    /// The id of a new job, chosen when its form was shown: a form that is sent twice dispatches one job.
+    pub(crate) new_id: String,
     pub(crate) reason: String,
     pub(crate) confirmed: String,
     /// When the job of the confirmation was dispatched, in ms since 1970.
@@ -70,6 +72,7 @@ impl Wanted {
         let names = [
             ("the task", &jobs.task),
             ("the id", &self.id),
+            ("the new id", &self.new_id),
             ("the worker", &self.worker),
             ("the action", &self.act),
             ("the workflow", &self.workflow),
@@ -158,7 +161,7 @@ impl Wanted {
 
     /// The fields of the confirmation form.
     pub(crate) fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, workflow, schedule, key, payload, reason, jobs, .. } = self.clone();
+        let Wanted { act, id, worker, workflow, schedule, key, payload, new_id, reason, jobs, .. } = self.clone();
         let Asked { task, state, code, text, older, .. } = jobs;
         let picks = self.picked.iter().map(|id| ("pick", id.clone()));
         let fields = vec![
@@ -169,6 +172,7 @@ impl Wanted {
             ("schedule", schedule),
             ("key", key),
             ("payload", payload),
+            ("new_id", new_id),
             ("reason", reason),
             ("as_of", in_form(as_of)),
             ("dispatched", dispatched.map(in_form).unwrap_or_default()),
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn any_form_is_read_or_refused() {
-        let name = "act|id|worker|workflow|schedule|key|reason|confirmed|dispatched|as_of|selected|pick|task|state|older|limit|weight|[a-z]{1,4}";
+        let name = "act|id|new_id|worker|workflow|schedule|key|reason|confirmed|dispatched|as_of|selected|pick|task|state|older|limit|weight|[a-z]{1,4}";
         let value = "[0-9]{0,22}|[0-9]{1,20}[a-z]{1,3}|(flow|lane|schedule)_[a-z]{0,5}|failed|waiting|\\PC{0,20}";
         let fields = prop::collection::vec((name, value), 0..12);
         proptest!(|(fields in fields)| {

@@ -29,10 +29,12 @@ const GENERATED_LEN: usize = 22;
 pub struct JobId(Arc<str>);
 
 impl JobId {
-    /// Generates an id.
+    /// A new id, as a job gets that is dispatched without one: 22 characters, which sort by time. Choose it before a form is shown or a
+    /// request is made that may be sent twice, and pass it to [`Dispatch::id`](crate::Dispatch::id): then there is one job.
     ///
-    /// The digits of base62 sort like ASCII and the width is fixed, so ids sort like their UUIDs, by time.
-    pub(crate) fn generate() -> JobId {
+    /// It is a UUID of version 7 in base62, whose digits sort like ASCII.
+    #[must_use]
+    pub fn generate() -> JobId {
         let digits = base62::encode_fmt(Uuid::now_v7().as_u128());
         JobId(format!("{digits:0>GENERATED_LEN$}").into())
     }

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::inspect::text::bytes;
-use heartline::{Error, Inspector, JobValues};
+use heartline::{Error, Inspector, JobId, JobValues};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -38,6 +38,8 @@ struct DispatchPage {
     id: String,
     payload: String,
     key: String,
+    /// Of the job that the form dispatches, however often it is sent.
+    new_id: String,
     /// What is wrong with the input; empty if nothing is.
     wrong: String,
 }
@@ -49,7 +51,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         "" => (String::new(), String::new()),
         id => input_of(&board, &task, id).await?,
     };
-    Ok(answer(&DispatchPage { frame: board.frame(&head), task, id, payload, key, wrong: String::new() }))
+    let (frame, new_id) = (board.frame(&head), JobId::generate().to_string());
+    Ok(answer(&DispatchPage { frame, task, id, payload, key, new_id, wrong: String::new() }))
 }
 
 /// The input of a job as text, and its key.
@@ -84,6 +87,7 @@ pub(crate) fn mistake(board: &Board, head: &Parts, wanted: &Wanted) -> Option<Re
         id: wanted.id.clone(),
         payload: wanted.payload.clone(),
         key: wanted.key.clone(),
+        new_id: wanted.new_id.clone(),
         wrong: format!("The input is not JSON: {wrong}. Nothing was dispatched."),
     }))
 }
@@ -113,7 +117,11 @@ pub(crate) async fn act(board: &Board, inspector: &Inspector, wanted: &Wanted, r
     if !wanted.key.trim().is_empty() {
         dispatch = dispatch.key(wanted.key.trim());
     }
+    if !wanted.new_id.is_empty() {
+        dispatch = dispatch.id(&wanted.new_id);
+    }
     let dispatched = dispatch.await?;
     run.leads_to(job::url(board, task, dispatched.id().as_str()));
-    Ok(format!("The job {} was dispatched.", dispatched.id()))
+    let already = if dispatched.existed() == Some(true) { " already" } else { "" };
+    Ok(format!("The job {} was{already} dispatched.", dispatched.id()))
 }

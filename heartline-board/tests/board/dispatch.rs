@@ -64,6 +64,22 @@ async fn a_new_job_is_dispatched_from_the_page_of_its_task() {
 }
 
 #[tokio::test]
+async fn a_form_that_is_sent_twice_dispatches_one_job() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    let page = site.page("/dispatch?task=export&id=a").await;
+    let (_, id) = page.split_once("name=\"new_id\" value=\"").unwrap();
+    let (id, _) = id.split_once('"').unwrap();
+    let form = [("act", "dispatch"), ("task", "export"), ("id", "a"), ("new_id", id), ("payload", "\"y\"")];
+    let done = site.post("/act", &form).await.body;
+    assert!(done.contains(&format!("The job {id} was dispatched.")), "{done}");
+    let done = site.post("/act", &form).await.body;
+    assert!(done.contains(&format!("The job {id} was already dispatched.")), "{done}");
+    assert!(made(&done).ends_with(id), "{done}");
+    assert_eq!(site.export.counts().await.unwrap().waiting, 2);
+}
+
+#[tokio::test]
 async fn an_input_that_is_partly_hidden_is_not_edited() {
     let redacted = BoardOptions::behind_own_auth().redact(|_, _| Value::from("…"));
     let without = [
