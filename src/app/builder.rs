@@ -85,6 +85,31 @@ impl App {
 }
 
 impl AppBuilder {
+    /// Takes the address of Redis from the variable `HEARTLINE_URL`, else from `REDIS_URL`, and the prefix from `HEARTLINE_PREFIX`, as the
+    /// `heartline` command does. A variable that is empty or not set changes nothing.
+    ///
+    /// ```no_run
+    /// # use heartline::App;
+    /// # async fn run() -> heartline::Result<()> {
+    /// let app = App::builder().prefix("billing").env().build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn env(self) -> Self {
+        self.with_variables(|name| std::env::var(name).ok())
+    }
+
+    fn with_variables(mut self, value: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| value(name).filter(|value| !value.is_empty());
+        if let Some(url) = set("HEARTLINE_URL").or_else(|| set("REDIS_URL")) {
+            self.url = url;
+        }
+        if let Some(prefix) = set("HEARTLINE_PREFIX") {
+            self.prefix = prefix;
+        }
+        self
+    }
+
     /// The address of Redis: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
     /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`. The database may also be the parameter `db`. Unknown parameters and
     /// fragments (`#`) are errors. In a user name or password `%`, `#`, `?`, `/`, `@`, `:` and `&` must be percent-encoded (`#` as
@@ -328,5 +353,23 @@ impl fmt::Debug for AppBuilder {
             .field("event_capacity", &self.event_capacity)
             .field("dispatch_timeout", &self.dispatch_timeout)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_are_set_give_the_address_and_the_prefix() {
+        let built = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let builder = App::builder().prefix("own").with_variables(value);
+            [builder.url, builder.prefix]
+        };
+        assert_eq!(built(&[]), ["redis://127.0.0.1:6379", "own"]);
+        assert_eq!(built(&[("REDIS_URL", "redis://a"), ("HEARTLINE_PREFIX", "p")]), ["redis://a", "p"]);
+        assert_eq!(built(&[("REDIS_URL", "redis://a"), ("HEARTLINE_URL", "redis://b")]), ["redis://b", "own"]);
+        assert_eq!(built(&[("HEARTLINE_URL", ""), ("HEARTLINE_PREFIX", "")]), ["redis://127.0.0.1:6379", "own"]);
     }
 }

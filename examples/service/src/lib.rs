@@ -55,8 +55,7 @@ async fn clean_up(ctx: Context, (): ()) -> Result<u64, JobError> {
 
 /// How both processes connect. They must use the same prefix.
 pub fn app() -> AppBuilder {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    App::builder().redis(url).prefix("exports")
+    App::builder().prefix("exports").env()
 }
 
 /// Gives the tasks their handlers. Only workers and tests need them.
