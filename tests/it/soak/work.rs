@@ -139,9 +139,6 @@ async fn is_trimmed(stays: &Tasks, url: &str, length: Duration) -> bool {
         return false;
     }
     let inspector = stays.app.inspector();
-    let schedules = stays.work.schedules();
-    eventually("the schedule is paused", PATIENCE, async || schedules.pause("often", "the day is over").await.ok())
-        .await;
     eventually("retention has removed all jobs", MINUTE * 5, async || {
         let tasks = inspector.tasks().await.ok()?;
         let ended = tasks.iter().map(|task| task.counts.completed + task.counts.failed + task.counts.cancelled);
@@ -159,8 +156,22 @@ async fn is_trimmed(stays: &Tasks, url: &str, length: Duration) -> bool {
         sizes::is_gone(url, &unique).await.filter(|is_gone| *is_gone)
     })
     .await;
-    eventually("the schedule continues", PATIENCE, async || schedules.resume("often").await.ok()).await;
     true
+}
+
+/// Weighs the keys while no job waits or runs: a tick would add some. Returns also whether no job is kept.
+async fn weighed(stays: &Tasks, url: &str, length: Duration) -> (BTreeMap<String, u64>, u64, bool) {
+    let schedules = stays.work.schedules();
+    eventually("the schedule is paused", PATIENCE, async || schedules.pause("often", "keys are weighed").await.ok())
+        .await;
+    eventually("no job is left to do", PATIENCE, async || {
+        (stays.work.counts().await.ok()?.pending_total() == 0).then_some(())
+    })
+    .await;
+    let is_trimmed = is_trimmed(stays, url, length).await;
+    let (keys, server) = sizes(url, PREFIX).await;
+    eventually("the schedule continues", PATIENCE, async || schedules.resume("often").await.ok()).await;
+    (keys, server, is_trimmed)
 }
 
 /// Makes rounds for this long, next to a worker that stays.
@@ -178,13 +189,11 @@ pub async fn day(url: &str, length: Duration) -> Figures {
         figures.rss_kib.push(Process::now().rss_kib);
         if is_early && begun.elapsed() > length / 3 {
             is_early = false;
-            is_trimmed(&stays, url, length).await;
-            (figures.early, figures.server[0]) = sizes(url, PREFIX).await;
+            (figures.early, figures.server[0], _) = weighed(&stays, url, length).await;
         }
     }
     (figures.start, figures.end) = (start, at_rest(start).await);
-    figures.is_trimmed = is_trimmed(&stays, url, length).await;
-    (figures.late, figures.server[1]) = sizes(url, PREFIX).await;
+    (figures.late, figures.server[1], figures.is_trimmed) = weighed(&stays, url, length).await;
     worker.stop().await;
     figures
 }
