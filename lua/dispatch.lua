@@ -66,8 +66,7 @@ if not plain then
   first_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
 
-local fresh, is_fresh, reply, fields, largest = {}, {}, { 'dispatched' }, {}, 0
-local written = 0
+local fresh, is_fresh, reply, fields, largest, written = {}, {}, { 'dispatched' }, {}, 0, 0
 for index = 1, count do
   local id, value = ids[index], ARGV[3 + 2 * index]
   if stored[index] or terminal[index] or is_fresh[id] then
@@ -79,7 +78,7 @@ for index = 1, count do
     if #value > largest then largest = #value end
   end
 end
-if #fresh == 0 then return table.concat(reply, ' ') end
+if written == 0 then return table.concat(reply, ' ') end
 
 -- A growing command first: a server at maxmemory refuses the call whole, as does a `wait` of another type.
 local waits, soonest = true, nil

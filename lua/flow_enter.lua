@@ -32,7 +32,7 @@ fetch(keys, 'nodes', names)
 for place = 1, count do
   local one, name = known[flows[place]], names[place]
   local state = goes_on(one, ARGV[3 * place]) and read(keys, 'nodes', name)
-  local is_sent = state and (state == 'o' or string.sub(state, 1, 1) == 'o')
+  local is_sent = state and string.sub(state, 1, 1) == 'o'
   reply[place + 1] = is_sent and not one.stopping and 'go' or 'stale'
   if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], name } end
 end

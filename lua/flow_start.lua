@@ -50,8 +50,8 @@ if not is_known and records == 0 then return { 'shape' } end
 local states, inputs, opened, _, now_ms = {}, {}, { later = {} }, now_us()
 now_ms = math.floor(now_ms)
 local due = now_ms + ARGV[6]
-local one = { flow = flow, run = '1', turn = 0, live = count, out = 0, digest = digest, bad = '-', over = '' }
-one.due = due
+local one = { flow = flow, run = '1', turn = 0, live = count, out = 0, digest = digest, bad = '-', due = due,
+  over = '' }
 -- A growing command first: a server at maxmemory refuses the call whole.
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 for at = 1, is_whole and count or 0 do

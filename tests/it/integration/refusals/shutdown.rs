@@ -260,13 +260,12 @@ async fn a_redis_that_returns_in_time_gets_every_outcome() {
 async fn unreported_jobs_are_named_and_swept_by_another_worker() {
     let mut scene = Scene::new().await;
     let begun = Begun::default();
-    let handler = |begun: Begun| {
-        move |ctx: Context, number: u32| {
-            begun.one_more();
-            endless(ctx, number)
-        }
+    let counted = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        counted.one_more();
+        endless(ctx, number)
     };
-    let task = scene.working.task("task", quick().concurrency(3), handler(begun.clone())).unwrap();
+    let task = scene.working.task("task", quick().concurrency(3), handler).unwrap();
     let handles = task.dispatch_many(0..5).await.unwrap();
     let worker = TestWorker::start(scene.working.worker());
     begun.until(3).await;
