@@ -1,7 +1,11 @@
 -- Writes everything that is buffered, and puts the opened nodes that are not dispatched into the outbox. Then reports
 -- the buffered events in one entry, and counts what could not be read.
 local function write_and_report(keys, opened, now_ms)
-  for at = 1, opened and #opened or 0 do note(now_ms, 's ' .. opened[at].mark) end
+  for at = 1, opened and #opened or 0 do
+    -- A node may have ended in the call that opened it. flow_start has not read the states.
+    local send = opened[at]
+    if is_open(known_value('nodes', send.name) or 'o') then note(now_ms, 's ' .. send.mark) end
+  end
   write_waiting()
   write_all(keys)
   local meta, fields, count = keys.meta, {}, 0

@@ -27,6 +27,13 @@ async fn the_next_node_opens_with_the_value_of_the_completed_one() {
 }
 
 #[tokio::test]
+async fn a_node_that_ends_in_the_call_that_opens_it_is_not_in_the_outbox() {
+    let mut task = Task::running_flow(&line()).await;
+    advance(&mut task, "a 0 1 c 7 a 1 1 c 8").await;
+    assert_keys!(task, "states a=c, c, o; outbox s a/2/1=NOW");
+}
+
+#[tokio::test]
 async fn nodes_in_the_same_state_count_their_inputs_each_for_itself() {
     let mut task = Task::new().await;
     let joined = "p 0 0, - -, 3 4; p 0 0, - -, 3 4; p 0 0, - -, 3 4; p 3 3, - -; p 3 3, - -";
