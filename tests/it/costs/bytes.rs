@@ -170,9 +170,12 @@ async fn the_memory_of_a_waiting_and_of_a_running_job_is_unchanged() {
     for _ in 0..n / 200 {
         meter.settle(0, None, 200).await;
     }
-    // Two heartbeats, which move each table to its final size.
+    // Two heartbeats, and a look at each running job: they move each table to its final size.
     for _ in 0..2 * n / 500 {
         meter.beat(500).await;
+        let ids: Vec<&str> = meter.held.iter().take(500).map(|(id, _)| &**id).collect();
+        let active = meter.task.key("active");
+        let _: Value = redis::cmd("SMISMEMBER").arg(active).arg(ids).query_async(&mut meter.task.conn).await.unwrap();
         meter.held.rotate_left(500);
     }
     for (key, expected) in [("payload", needs.payload), ("locks", needs.locks), ("active", needs.active)] {
