@@ -56,6 +56,8 @@ impl Flags {
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
     /// An adaptive prefetch holds the job. The driver or the keeper takes this flag before it decides about the job.
     pub(crate) const AHEAD: Flags = Flags(1 << 11);
+    /// The last heartbeat of the handler told it to stop.
+    pub(crate) const TOLD_TO_STOP: Flags = Flags(1 << 12);
     /// Before and after the run of the handler, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
     /// Every reason not to begin a run.
@@ -342,6 +344,14 @@ impl HeldJob {
 
     /// Implements `ctx.heartbeat()`: a sign of life, and the news. Reads and writes only local state.
     pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
+        let answer = self.beat();
+        if answer.is_err() {
+            self.set(Flags::TOLD_TO_STOP);
+        }
+        answer
+    }
+
+    fn beat(&self) -> Result<(), Interrupted> {
         let now = clock::now();
         if self.guard.heartbeat == Heartbeat::Manual {
             self.beaten.store(true, Ordering::SeqCst);
@@ -370,7 +380,7 @@ impl HeldJob {
             return Err(Interrupted::Frozen);
         }
         // The handler continues after it got `Frozen`, so a later error is its own.
-        self.clear(Flags::GOT_FROZEN);
+        self.clear(Flags(Flags::GOT_FROZEN.0 | Flags::TOLD_TO_STOP.0));
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
         }

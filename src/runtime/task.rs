@@ -110,6 +110,8 @@ pub(crate) struct TaskRuntime {
     own_tally: TaskTally,
     /// The connection for outcomes that wait for replicas.
     pub(crate) replicated: OnceLock<SharedConnection>,
+    /// Whether the log says that a handler blocked its thread.
+    pub(crate) blocking_logged: AtomicBool,
     /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
     pub(crate) plain_first: PlainFirst,
@@ -171,6 +173,7 @@ impl TaskRuntime {
             run_times: RunTimes::default(),
             own_tally: TaskTally::default(),
             replicated: OnceLock::new(),
+            blocking_logged: AtomicBool::new(false),
             lacks_copies: AtomicBool::new(false),
             plain_first: PlainFirst::default(),
         }

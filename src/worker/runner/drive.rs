@@ -1,8 +1,10 @@
 //! How long a handler may run, and how its run ends.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::task::unconstrained;
@@ -12,8 +14,13 @@ use crate::escape::Escaped;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::{RunError, RunFuture};
 use crate::runtime::held_jobs::{Flags, HeldJob};
+use crate::runtime::task::TaskRuntime;
 use crate::runtime::waits::as_handler_of;
 use crate::worker::panics;
+
+/// From how long on the log says that a handler blocked its thread. Tokio expects an `await` every 10 to 100 µs; a step that
+/// computes for a moment is no fault yet.
+const BLOCKS: Duration = Duration::from_secs(1);
 
 /// How the handler's future ended.
 pub(super) enum HandlerEnd {
@@ -25,10 +32,22 @@ pub(super) enum HandlerEnd {
 }
 
 /// Polls the handler or the hook until it ends or times out. After an interruption, polls it until its grace is over.
-pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>, options: &Resolved) -> HandlerEnd {
+pub(super) async fn drive(
+    begin: impl FnOnce() -> RunFuture,
+    task: &TaskRuntime,
+    held: &Arc<HeldJob>,
+    options: &Resolved,
+) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(Arc::clone(&held.waits), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
+    let mut longest = Duration::ZERO;
+    let timed = poll_fn(|cx| {
+        let began = Instant::now();
+        let polled = running.as_mut().poll(cx);
+        longest = longest.max(began.elapsed());
+        polled
+    });
     // After the shutdown grace the driver drops all handlers together.
     let taken = async {
         held.wait_for(Flags::TAKEN).await;
@@ -51,7 +70,7 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>
     // `unconstrained`: otherwise a handler that uses up the budget of its tokio task would leave none for these timers.
     let ended = tokio::select! {
         biased;
-        ended = &mut running => match ended {
+        ended = timed => match ended {
             Ok(returned) => HandlerEnd::Returned(returned),
             Err(panic) => HandlerEnd::Panicked(panics::message_of(panic)),
         },
@@ -59,6 +78,14 @@ pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<HeldJob>
         () = unconstrained(at_deadline) => HandlerEnd::Dropped,
         timeout = unconstrained(time_out) => HandlerEnd::TimedOut(timeout),
     };
+    let was_frozen = held.flags().intersects(Flags::FROZEN) || held.flags().intersects(Flags::GOT_FROZEN);
+    if longest >= BLOCKS && !was_frozen && !task.blocking_logged.swap(true, Ordering::Relaxed) {
+        // A log subscriber is user code too.
+        let _ = panics::guarded(|| {
+            tracing::warn!(blocked = ?longest,
+                "a handler blocked its thread; use TaskDef::blocking, or spawn_blocking for work that does not yield");
+        });
+    }
     // A value of the handler may panic when it is dropped. The outcome must survive that.
     if let Err(panic) = panics::guarded(|| drop(running)) {
         tracing::warn!(job_id = %held.id, panic = %Escaped(&panic), "the handler panicked while it was dropped");

@@ -38,7 +38,7 @@ pub(super) async fn run(
     let span = tracing::info_span!("hook", task = %task.name, job_id = %held.id, worker_id = %context.worker_id());
     let outcome = outcome_of(&held.id, stored.state, stored_json, runs);
     let ended = match &task.hook {
-        Some(hook) => drive::drive(|| hook(context, outcome), held, options).instrument(span.clone()).await,
+        Some(hook) => drive::drive(|| hook(context, outcome), task, held, options).instrument(span.clone()).await,
         // Cannot happen: a worker that claims hooks has one.
         None => HandlerEnd::Dropped,
     };

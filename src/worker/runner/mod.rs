@@ -146,7 +146,8 @@ async fn run_once(
     );
     let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id,
         headers = tracing::field::Empty);
-    let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
+    let ended =
+        drive::drive(|| (task.handler)(context, payload), &task, &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     task.run_times.ran.add(ran);
     held.set(Flags::FINISHED);
@@ -154,6 +155,14 @@ async fn run_once(
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.snoozes), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
+    let flags = held.flags();
+    // The outcome of a job that is lost or cancelled does not count.
+    let is_told = flags.intersects(Flags::TOLD_TO_STOP) && !flags.intersects(Flags::TAKEN);
+    if is_told && matches!(outcome, Disposition::Completed(_)) {
+        let warn =
+            || tracing::warn!("the handler returned Ok after ctx.heartbeat() had told it to stop; the job completes");
+        let _ = guarded(|| span.in_scope(warn));
+    }
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {
         // A log subscriber is user code too.
         let _ = guarded(|| span.in_scope(|| outcome::log_run(&task.name, &held.id, &outcome, &options)));

@@ -110,6 +110,54 @@ async fn the_start_and_the_end_of_a_shutdown_are_logged() {
 }
 
 #[tokio::test]
+async fn a_handler_that_ends_well_although_it_was_told_to_stop_is_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, name) = (test.app().await, test.prefix.replace(':', "-"));
+    let handler = async |ctx: Context, (): ()| {
+        tracing::info!("the handler works");
+        while ctx.heartbeat().is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok::<(), JobError>(())
+    };
+    let task = app.task(&name, fast().shutdown_grace(Duration::ZERO), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let (left, cancelled) = (task.dispatch(()).await.unwrap(), task.dispatch(()).await.unwrap());
+    for job in [&left, &cancelled] {
+        warnings.wait_for(&["the handler works", job.id().as_str()], PATIENCE).await;
+    }
+    cancelled.cancel("no longer wanted").await.unwrap();
+    cancelled.result().await.unwrap_err();
+    worker.stop().await;
+    left.result().await.unwrap();
+    let told = "the handler returned Ok after ctx.heartbeat() had told it to stop";
+    warnings.wait_for(&["WARN", told, left.id().as_str()], PATIENCE).await;
+    let is_about = |line: &String| line.contains(told) && line.contains(cancelled.id().as_str());
+    assert!(!warnings.all().iter().any(is_about), "a cancelled job does not complete");
+}
+
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_is_logged_once() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, name) = (test.app().await, test.prefix.replace(':', "-"));
+    let handler = async |_: Context, (): ()| {
+        std::thread::sleep(Duration::from_millis(1_010));
+        Ok::<(), JobError>(())
+    };
+    let task = app.task(&name, fast(), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    for job in task.dispatch_many(vec![(); 2]).await.unwrap() {
+        job.result().await.unwrap();
+    }
+    worker.stop().await;
+    let lines = warnings.all();
+    let told = lines.iter().filter(|line| line.contains("a handler blocked its thread") && line.contains(&name));
+    assert_eq!(told.count(), 1, "{lines:#?}");
+}
+
+#[tokio::test]
 async fn a_job_that_never_begins_logs_a_warning() {
     let warnings = Warnings::capture();
     let test = TestTask::new();
