@@ -12,8 +12,11 @@ use crate::error::{Error, ServerErrorKind};
 
 const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
-/// How Redis 6.2 and 7.0 report, without a code, that a script may not run a command or use a key.
-const DENIED_IN_SCRIPT: &str = "The user executing the script can't ";
+/// How servers report, without a code, that a script may not run a command or use a key: Redis 6.2 and 7.0, later Redis and Valkey.
+const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't ", "ACL failure in script: "];
+
+/// How they report that they do not know the command of a script: Redis, Valkey, and `acl_check_cmd` of either.
+const UNKNOWN_IN_SCRIPT: [&str; 3] = ["nknown Redis command", "nknown command called from script", ".acl_check_cmd"];
 
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
 
@@ -27,13 +30,14 @@ fn code_of(error: &RedisError) -> Option<String> {
     let first =
         error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
     let code = first.or_else(|| error.code().map(str::to_owned))?;
-    if code == "ERR" && error.to_string().contains(DENIED_IN_SCRIPT) {
+    if code != "ERR" {
+        return Some(code);
+    }
+    let text = error.to_string();
+    if DENIED_IN_SCRIPT.iter().any(|denied| text.contains(denied)) {
         return Some("NOPERM".to_owned());
     }
-    if code == "ERR" {
-        return raised_inside(&error.to_string()).or(Some(code));
-    }
-    Some(code)
+    raised_inside(&text).or(Some(code))
 }
 
 /// The error inside a wrapped one. Redis 6.2 wraps what a command in a script raised: `ERR Error running script (call to …):
@@ -137,7 +141,7 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
 /// The command that the server does not know: `ERR unknown command 'TIME', with args …`, in Redis 6.2 with other
 /// quotes. Inside a script, the server does not name it.
 fn missing_command(script: &str, text: &str) -> Option<String> {
-    if text.contains("nknown Redis command") || text.contains("Invalid command passed to redis.acl_check_cmd") {
+    if UNKNOWN_IN_SCRIPT.iter().any(|unknown| text.contains(unknown)) {
         return Some(format!("TIME, no RENAME, or no other command that the script {script} calls"));
     }
     let (_, rest) = text.split_once("unknown command ")?;
@@ -278,9 +282,11 @@ mod tests {
             let error = classify("time", make_extension_error("ERR".into(), Some(text)));
             assert!(matches!(&error, Error::Unsupported { what } if what.contains("has no TIME:")), "{error:?}");
         }
-        let text = "Unknown Redis command called from script script: 5ca1ab1e, on @user_script:3.".to_owned();
-        let error = classify("sweep", make_extension_error("ERR".into(), Some(text)));
-        assert!(matches!(&error, Error::Unsupported { what } if what.contains("no RENAME")), "{error:?}");
+        for of in ["Redis ", ""] {
+            let text = format!("Unknown {of}command called from script script: 5ca1ab1e, on @user_script:3.");
+            let error = classify("sweep", make_extension_error("ERR".into(), Some(text)));
+            assert!(matches!(&error, Error::Unsupported { what } if what.contains("no RENAME")), "{error:?}");
+        }
     }
 
     #[test]
@@ -312,6 +318,8 @@ mod tests {
         let texts = [
             "The user executing the script can't run this command or subcommand script: 5ca1ab1e, on @user_script:1.",
             "Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+            "ACL failure in script: User u has no permissions to run the 'zadd' command script: 5ca1ab1e, on @user_script:1.",
+            "ACL failure in script: No permissions to access a key script: 5ca1ab1e, on @user_script:1.",
         ];
         for text in texts {
             let error = classify("settle", make_extension_error("ERR".into(), Some(text.into())));
