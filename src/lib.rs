@@ -107,9 +107,9 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | yes | a [`JobError`] keeps its code inside an `anyhow::Error`; [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find the original error |
-//! | `axum` | no | [`Error`], [`JobHandle`] and [`CancelOutcome`] are responses of axum |
+//! | `axum` | no | [`Error`], [`JobHandle`], [`WorkflowHandle`] and [`CancelOutcome`] are responses of axum |
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: metrics of a worker in a registry of `prometheus-client` |
-//! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
+//! | `probes` | no | [`Worker::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
 //! | `private-server` | no | the module `private_server`: a Redis server or cluster that ends with your process, for demos |
 //! | `schedules` | no | [`Schedule`]: recurring jobs, by a cron pattern or by a gap |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
@@ -151,6 +151,8 @@ pub mod private_server;
 mod runtime;
 #[cfg(feature = "schedules")]
 mod schedule;
+#[cfg(feature = "probes")]
+mod serve;
 mod stall;
 mod task;
 #[cfg(feature = "testing")]

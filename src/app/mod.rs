@@ -296,7 +296,20 @@ impl App {
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
         let presence_retention = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
-        Worker { store, data, tasks, cap: None, observers: Vec::new(), id, identity, presence_retention, monitor }
+        Worker {
+            store,
+            data,
+            tasks,
+            cap: None,
+            observers: Vec::new(),
+            id,
+            identity,
+            presence_retention,
+            monitor,
+            events: Arc::clone(&self.0.events),
+            #[cfg(feature = "probes")]
+            server: None,
+        }
     }
 
     /// Reads and controls tasks, jobs and workers by name, without handlers: see [`Inspector`].
@@ -305,7 +318,7 @@ impl App {
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event per stalled job with the decision about it, from any worker.
-    /// The tasks are those of [`App::events`].
+    /// The tasks are those of [`App::events`]. Subscribe before the worker runs: it may find stalled jobs at once.
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }

@@ -6,6 +6,7 @@
 //! sent in an extra call.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
@@ -101,6 +102,13 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     let (route, heard) = (answered?, *round.heard.lock());
     let now = clock::now();
     if route != Route::Shared {
+        let own = task.options.interval;
+        if heard.interval > own && !task.longer_interval_logged.swap(true, Ordering::Relaxed) {
+            let (task, in_force) = (Arc::clone(&task.name), heard.interval);
+            keeper.log.line(move || {
+                tracing::info!(%task, ?own, ?in_force, "another worker asks for a longer stall interval, which is in force");
+            });
+        }
         watch.witness.lock().beat_answered(due, now, heard.epoch, heard.interval);
         watch.pass.lock().heard(heard.candidates, heard.active, now.since(started));
         watch.seen.notify_one();

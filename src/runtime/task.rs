@@ -112,6 +112,8 @@ pub(crate) struct TaskRuntime {
     pub(crate) replicated: OnceLock<SharedConnection>,
     /// Whether the log says that a handler blocked its thread.
     pub(crate) blocking_logged: AtomicBool,
+    /// Whether the log says that a longer stall interval than its own is in force.
+    pub(crate) longer_interval_logged: AtomicBool,
     /// Whether fewer replicas than requested had the last outcomes.
     lacks_copies: AtomicBool,
     pub(crate) plain_first: PlainFirst,
@@ -174,6 +176,7 @@ impl TaskRuntime {
             own_tally: TaskTally::default(),
             replicated: OnceLock::new(),
             blocking_logged: AtomicBool::new(false),
+            longer_interval_logged: AtomicBool::new(false),
             lacks_copies: AtomicBool::new(false),
             plain_first: PlainFirst::default(),
         }

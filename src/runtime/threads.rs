@@ -1,8 +1,11 @@
 //! Threads for handlers that block.
 
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio_util::task::AbortOnDropHandle;
@@ -26,16 +29,57 @@ impl Threads {
     pub(crate) async fn run<T: Send + 'static>(self, run: impl FnOnce() -> T + Send + 'static) -> T {
         let free = Arc::clone(self.0.get_or_init(|| Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))));
         let (permit, span) = (free.acquire_owned().await, Span::current());
+        let working = Arc::new(AtomicBool::new(false));
+        let overtime = Overtime { working: Arc::clone(&working), span: span.clone() };
         let ended = AbortOnDropHandle::new(spawn_blocking(move || {
             let _permit = permit;
+            working.store(true, Ordering::SeqCst);
+            let _returned = Returned(working);
             span.in_scope(run)
         }));
-        match ended.await {
+        let ended = ended.await;
+        drop(overtime);
+        match ended {
             Ok(value) => value,
             Err(e) if e.is_panic() => resume_unwind(e.into_panic()),
             // The runtime shuts down.
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// How long a function may work on after its run is over before the log says so.
+const LONGEST_OVERTIME: Duration = Duration::from_secs(1);
+
+/// Whether a function works; no longer once this is dropped.
+struct Returned(Arc<AtomicBool>);
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// If it is dropped while the function works, the run is over.
+struct Overtime {
+    working: Arc<AtomicBool>,
+    span: Span,
+}
+
+impl Drop for Overtime {
+    fn drop(&mut self) {
+        let (true, Ok(runtime)) = (self.working.load(Ordering::SeqCst), Handle::try_current()) else { return };
+        let (working, span) = (Arc::clone(&self.working), self.span.clone());
+        runtime.spawn(async move {
+            tokio::time::sleep(LONGEST_OVERTIME).await;
+            if working.load(Ordering::SeqCst) {
+                span.in_scope(|| {
+                    tracing::warn!(
+                        "a blocking handler works on after its run is over; return when ctx.heartbeat() fails"
+                    );
+                });
+            }
+        });
     }
 }
 

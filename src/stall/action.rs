@@ -1,6 +1,7 @@
 //! What was decided about a stalled job, and the event that reports it. The decision is made in `lua/sweep.lua`, by `decide` in
 //! `lua/lib/resolve.lua`.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -112,6 +113,19 @@ pub struct StalledEvent {
     pub at: SystemTime,
 }
 
+/// As in a log: `job 4GxW… of export stalled: requeued, reason silent, worker web-1-7-0a1b2c3d, stall 1`.
+impl fmt::Display for StalledEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StalledEvent { task, id, stalled_count, action, worker, reason, .. } = self;
+        write!(f, "job {id} of {task} stalled: {action}, reason {reason}, ")?;
+        match worker {
+            Some(worker) => write!(f, "worker {worker}, ")?,
+            None => f.write_str("no worker, ")?,
+        }
+        write!(f, "stall {stalled_count}")
+    }
+}
+
 impl StalledEvent {
     /// Whether its handler will not run again. The hook of its task may still have to run before the job ends.
     #[must_use]
@@ -123,6 +137,20 @@ impl StalledEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stall_is_one_sentence() {
+        let stall = StalledEvent {
+            task: "export".to_owned(),
+            id: JobId::from_wire("a"),
+            stalled_count: 2,
+            action: StallAction::Failed,
+            worker: None,
+            reason: StallReason::Silent,
+            at: SystemTime::UNIX_EPOCH,
+        };
+        assert_eq!(stall.to_string(), "job a of export stalled: failed, reason silent, no worker, stall 2");
+    }
 
     #[test]
     fn actions_read_back_from_their_names() {

@@ -5,14 +5,16 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::escape::{Escaped, cut};
 use crate::job::failure::codes;
 use crate::job::outcome::Outcome;
-use crate::limits::RESULT_LIMIT;
+use crate::limits::{MESSAGE_LIMIT, RESULT_LIMIT};
 use crate::options::task::TaskOptions;
 use crate::runtime::context::Context;
 use crate::runtime::handler::{Handler, Hook, RunError, shape_fault};
@@ -173,11 +175,11 @@ impl<I, O> TaskHandler<I, O> {
         F: Fn(Context, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        let handler = Arc::new(handler);
+        let (handler, looks) = (Arc::new(handler), Arc::new(AtomicUsize::new(LOOKS)));
         let folded: Handler = Arc::new(move |context, payload| {
-            let handler = Arc::clone(&handler);
+            let (handler, looks) = (Arc::clone(&handler), Arc::clone(&looks));
             Box::pin(async move {
-                let input: I = input_of(&context, payload)?;
+                let input: I = input_of(&context, payload, &looks)?;
                 let codecs = context.codecs();
                 let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
                 let value = serde_json::to_vec(&output)
@@ -242,16 +244,43 @@ impl<I, O> TaskHandler<I, O> {
     }
 }
 
-/// The input in a payload.
-fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>) -> Result<I, RunError> {
+/// The input in a payload. The log says if the first inputs have fields that `I` does not know.
+fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &AtomicUsize) -> Result<I, RunError> {
     let codecs = context.codecs();
     let json = codecs
         .decode(&payload)
         .map_err(|e| RunError::Undecodable(e.code(), format!("the payload cannot be decoded: {}", e.with_causes())))?;
-    serde_json::from_slice(&json).map_err(|e| {
+    let input = serde_json::from_slice(&json).map_err(|e| {
         let fault = shape_fault(&e);
         RunError::Undecodable(codes::CODEC, format!("the payload is not a valid input of this task: {fault}"))
-    })
+    })?;
+    let one_less = |left: usize| left.checked_sub(1);
+    if json.len() <= LOOKED_AT && looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+        let fields = ignored_fields::<I>(&json);
+        if !fields.is_empty() {
+            looks.store(0, Ordering::Relaxed);
+            tracing::info!(fields = %Escaped(cut(&fields.join(" "), MESSAGE_LIMIT)), "the input has fields that its type does not know");
+        }
+    }
+    Ok(input)
+}
+
+/// How many inputs of a task are compared with its type, and the largest of them: a different type is seen at the first job.
+const LOOKS: usize = 10;
+const LOOKED_AT: usize = 64 * 1024;
+
+/// The names of the fields that a type does not read. Names inside them, which may be data, are left out.
+fn ignored_fields<I: DeserializeOwned>(json: &[u8]) -> Vec<String> {
+    let mut fields = Vec::new();
+    let mut add = |path: serde_ignored::Path<'_>| {
+        if let serde_ignored::Path::Map { key, .. } = path
+            && !fields.contains(&key)
+        {
+            fields.push(key);
+        }
+    };
+    let read = serde_ignored::deserialize::<_, _, I>(&mut serde_json::Deserializer::from_slice(json), &mut add);
+    read.map_or_else(|_| Vec::new(), |_| fields)
 }
 
 /// Whether the value is a float that JSON would write as `null`, which cannot be read back as a number.
@@ -297,5 +326,30 @@ where
 impl<I, O> fmt::Debug for TaskHandler<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskHandler").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[test]
+    fn names_of_ignored_fields_are_told_once_and_without_their_path() {
+        #[derive(Deserialize)]
+        #[allow(dead_code)]
+        struct Export {
+            #[serde(default)]
+            rows: u32,
+            #[serde(default)]
+            by: std::collections::BTreeMap<String, Export>,
+        }
+        let told = |json: &str| ignored_fields::<Export>(json.as_bytes());
+        assert_eq!(told(r#"{"rows": 1, "by": {"ada@example.org": {}}}"#), [""; 0]);
+        assert_eq!(
+            told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2, "size": 3}}}"#),
+            ["row_count", "size"]
+        );
+        assert_eq!(told("[1"), [""; 0]);
     }
 }

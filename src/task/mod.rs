@@ -8,7 +8,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod handle;
 pub(crate) mod job;
 #[cfg(feature = "axum")]
-mod responses;
+pub(crate) mod responses;
 #[cfg(feature = "schedules")]
 pub(crate) mod schedules;
 pub(crate) mod shared;

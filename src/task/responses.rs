@@ -59,11 +59,15 @@ impl IntoResponse for Error {
 /// With the feature `axum`: 202, or 200 if the job existed before, and JSON with its `id` and `existed`.
 impl<O> IntoResponse for JobHandle<O> {
     fn into_response(self) -> Response {
-        let existed = self.existed().unwrap_or(false);
-        let status = if existed { StatusCode::OK } else { StatusCode::ACCEPTED };
-        let json = json!({ "id": self.id(), "existed": existed }).to_string();
-        (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
+        accepted(self.id().as_str(), self.existed())
     }
+}
+
+pub(crate) fn accepted(id: &str, existed: Option<bool>) -> Response {
+    let existed = existed.unwrap_or(false);
+    let status = if existed { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let json = json!({ "id": id, "existed": existed }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
 /// With the feature `axum`: 200 if the job is cancelled, 202 if its handler was asked to stop, 409 if it has ended.
@@ -103,6 +107,8 @@ mod tests {
         let fault =
             |field: &'static str| Error::Config(ConfigErrors::from(ConfigError::new(field, "x", "is wrong", "y")));
         assert_eq!((status(fault("id")), status(fault("key")), status(fault("timeout"))), (400, 400, 500));
+        let of_handle = |existed| accepted("a", existed).status().as_u16();
+        assert_eq!((of_handle(Some(false)), of_handle(Some(true)), of_handle(None)), (202, 200, 202));
         let cancel = |outcome: CancelOutcome| outcome.into_response().status().as_u16();
         let ended = CancelOutcome::AlreadyTerminal(crate::JobState::Failed);
         assert_eq!((cancel(CancelOutcome::Requested), cancel(ended)), (202, 409));

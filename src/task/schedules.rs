@@ -148,7 +148,10 @@ impl<I, O> Schedules<I, O> {
         let deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), input.len());
         let source = ScheduleSource::RunTime;
         let put = || schedule_calls::put(store, tables, name, source, schedule, input, PRODUCER);
-        match repeated(deadline, put).await? {
+        let put = repeated(deadline, put).await?;
+        // Status and lists then show the schedule, although the task was neither declared nor dispatched to.
+        store.register_once(&self.shared.name).await;
+        match put {
             Put::Written { is_new, has_keeper } => Ok(Placement { is_new, has_worker: has_keeper }),
             Put::Same { has_keeper } => Ok(Placement { is_new: false, has_worker: has_keeper }),
             // A process with newer zone data has written the same rule.

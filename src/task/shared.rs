@@ -1,6 +1,7 @@
 //! What all references to one task share.
 
 use std::sync::{Arc, Once, OnceLock};
+use std::time::{Duration, Instant};
 
 use super::dispatcher::Dispatcher;
 use crate::backend::engine::Store;
@@ -10,8 +11,12 @@ use crate::error::Error;
 use crate::events::hub::EventHub;
 use crate::events::source::Followed;
 use crate::job::id::JobId;
+use crate::mutex::Mutex;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::Hook;
+
+/// The shortest time between two log lines about failed dispatches.
+const FAILURES_APART: Duration = Duration::from_secs(60);
 
 pub(crate) struct TaskShared {
     pub(crate) name: Arc<str>,
@@ -24,9 +29,11 @@ pub(crate) struct TaskShared {
     pub(crate) hook: OnceLock<Option<Hook>>,
     /// The schedules that the code declares. The App that has the handler can add some until a worker is made.
     #[cfg(feature = "schedules")]
-    pub(crate) schedules: crate::mutex::Mutex<crate::runtime::schedules::DeclaredSchedules>,
+    pub(crate) schedules: Mutex<crate::runtime::schedules::DeclaredSchedules>,
     /// Logs once that a job has no key, although there are limits of each key.
     key_warning: Once,
+    /// When a failed dispatch was last logged.
+    failure_logged: Mutex<Option<Instant>>,
     /// While this exists, the reader of events follows the task.
     pub(super) followed: Arc<Followed>,
 }
@@ -50,8 +57,9 @@ impl TaskShared {
             events,
             hook,
             #[cfg(feature = "schedules")]
-            schedules: crate::mutex::Mutex::default(),
+            schedules: Mutex::default(),
             key_warning: Once::new(),
+            failure_logged: Mutex::default(),
             followed,
         })
     }
@@ -63,6 +71,15 @@ impl TaskShared {
                 tracing::warn!(task = %self.name,
                     "a job has no key, so no limit of a key applies to it; set TaskOptions::key or Dispatch::key");
             });
+        }
+    }
+
+    /// Logs a failed dispatch, at most once a minute: its caller may discard the error.
+    pub(super) fn warn_of_failure(&self, error: &Error) {
+        let (mut logged, now) = (self.failure_logged.lock(), Instant::now());
+        if logged.is_none_or(|at| now.duration_since(at) >= FAILURES_APART) {
+            *logged = Some(now);
+            tracing::warn!(task = %self.name, error = %error.chain(), "a dispatch failed");
         }
     }
 

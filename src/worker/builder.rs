@@ -11,6 +11,7 @@ use super::monitor::WorkerMonitor;
 use crate::backend::engine::Store;
 use crate::config_error::Faults;
 use crate::error::Error;
+use crate::events::hub::EventHub;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
 use crate::runtime::observer::Observer;
@@ -41,6 +42,10 @@ pub struct Worker {
     pub(crate) identity: WorkerIdentity,
     pub(crate) presence_retention: RetentionLimit,
     pub(crate) monitor: WorkerMonitor,
+    pub(crate) events: Arc<EventHub>,
+    /// Answers probes for as long as the worker exists.
+    #[cfg(feature = "probes")]
+    pub(crate) server: Option<super::probes::ProbeServer>,
 }
 
 impl Worker {
@@ -71,9 +76,9 @@ impl Worker {
 
     /// The most jobs that this worker runs at a time. Its tasks get free slots in turn. Jobs claimed ahead
     /// ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) are not included. Defaults to no limit other than each task's own
-    /// concurrency. 0 counts as 1.
+    /// concurrency. With 0 the worker does not start.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
-        self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
+        self.cap = Some(jobs.min(Semaphore::MAX_PERMITS));
         self
     }
 

@@ -115,6 +115,9 @@ impl Worker {
             let fix = "call App::register or App::task before App::worker, and name the task in Worker::tasks if that is used";
             faults.add("worker", "without a task", "must have one with a handler", fix);
         }
+        if self.cap == Some(0) {
+            faults.add("max_jobs", "0", "must be at least 1", "use 1 or more, or leave it out for no limit");
+        }
         faults.gather(self.identity.check());
         self.presence_retention.check("presence_retention", &mut faults);
         faults.finish()?;
@@ -310,6 +313,7 @@ impl Worker {
             self.cap,
             self.presence_retention.into(),
         ));
+        self.events.worker_runs();
         let mut supervisor = Supervisor::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());

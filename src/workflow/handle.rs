@@ -35,6 +35,8 @@ use crate::options::modes::Durability;
 use crate::runtime::upstream::{Upstream, number_of, value_or_failure};
 use crate::runtime::waits::NotedWait;
 use crate::task::cancel::Cancel;
+#[cfg(feature = "axum")]
+use crate::task::responses::accepted;
 
 /// The shortest and the longest pause between two checks whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -57,6 +59,14 @@ pub struct WorkflowHandle<T> {
     /// The person on whose behalf it acts; empty for a program.
     by: Arc<str>,
     answers: PhantomData<fn() -> T>,
+}
+
+/// With the feature `axum`: 202, or 200 if the instance existed before, and JSON with its `id` and `existed`.
+#[cfg(feature = "axum")]
+impl<T> axum_core::response::IntoResponse for WorkflowHandle<T> {
+    fn into_response(self) -> axum_core::response::Response {
+        accepted(self.id(), self.existed())
+    }
 }
 
 impl<T> WorkflowHandle<T> {

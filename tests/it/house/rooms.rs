@@ -37,7 +37,7 @@ const ORDER: [&[&str]; 17] = [
     &["workflow"],
     &["inspect", "worker"],
     &["metrics"],
-    &["app"],
+    &["app", "serve"],
     &["testing", "internals"],
     &["guide"],
     &["lib"],

@@ -3,7 +3,7 @@
 use crate::support::task::{TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
-use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
+use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 use std::time::Duration;
 use tracing::Instrument;
@@ -155,6 +155,102 @@ async fn a_handler_that_blocks_its_thread_is_logged_once() {
     let lines = warnings.all();
     let told = lines.iter().filter(|line| line.contains("a handler blocked its thread") && line.contains(&name));
     assert_eq!(told.count(), 1, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn a_blocking_handler_that_works_on_after_its_run_is_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, name) = (test.app().await, test.prefix.replace(':', "-"));
+    let (open, opened) = std::sync::mpsc::channel::<()>();
+    let opened = std::sync::Mutex::new(opened);
+    let def: TaskDef<(), ()> = TaskDef::new(Box::leak(name.into_boxed_str()));
+    let def = def.options(fast().timeout(Duration::from_millis(10)));
+    let handler = def.blocking(move |_: Context, (): ()| {
+        let _ = opened.lock().unwrap().recv();
+        Ok::<(), JobError>(())
+    });
+    let task = app.register(handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let job = task.dispatch(()).await.unwrap();
+    job.result().await.unwrap_err();
+    let told = ["WARN", "a blocking handler works on after its run is over", job.id().as_str()];
+    warnings.wait_for(&told, PATIENCE).await;
+    open.send(()).unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_dispatch_is_logged_although_its_error_is_discarded() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (_app, task, name) = declared(&test, fast().payload_limit(8)).await;
+    for _ in 0..3 {
+        let _ = task.dispatch("far too large".to_owned()).await;
+    }
+    let _ = task.dispatch_many(["far too large".to_owned()]).await;
+    let lines = warnings.all();
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("a dispatch failed") && line.contains(&name)).collect();
+    assert!(matches!(told[..], [line] if line.contains("WARN") && line.contains("limit")), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn fields_that_the_type_of_an_input_does_not_know_are_logged_once() {
+    #[derive(serde::Deserialize)]
+    struct Export {
+        #[serde(default)]
+        rows: u32,
+        by: std::collections::BTreeMap<String, Export>,
+    }
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, name) = (test.app().await, test.prefix.replace(':', "-"));
+    app.task(&name, fast(), async |_: Context, export: Export| {
+        Ok::<u32, JobError>(export.rows + export.by.len() as u32)
+    })
+    .unwrap();
+    let task = app.task_ref::<serde_json::Value, u32>(&name).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let known = serde_json::json!({"rows": 1, "by": {}});
+    let other = serde_json::json!({"row_count": 1, "by": {"ada@example.org": {"row_count": 1, "by": {}}}});
+    for (input, value) in [(known, 1), (other.clone(), 1), (other, 1)] {
+        assert_eq!(task.dispatch(input).await.unwrap().result().await.unwrap(), value);
+    }
+    worker.stop().await;
+    let lines = warnings.lines();
+    let told: Vec<_> =
+        lines.iter().filter(|line| line.contains("its type does not know") && line.contains(&name)).collect();
+    let is_told = matches!(told[..], [line] if line.contains("fields=row_count") && !line.contains("example.org"));
+    assert!(is_told, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn a_subscription_to_stalls_after_the_start_of_a_worker_is_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, task, name) = declared(&test, fast()).await;
+    let worker = TestWorker::start(app.worker());
+    task.dispatch("begins".to_owned()).await.unwrap();
+    warnings.wait_for(&["the handler says begins", &name], PATIENCE).await;
+    let _stalls = app.on_stalled();
+    warnings.wait_for(&["INFO", "stalls before this subscription are not delivered"], PATIENCE).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_interval_is_not_in_force_says_so() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (slow, task, name) = declared(&test, fast().stall(StallOptions::new().interval(Duration::from_secs(60)))).await;
+    let (quick, _, _) = declared(&test, fast()).await;
+    let first = TestWorker::start(slow.worker());
+    task.dispatch("begins".to_owned()).await.unwrap();
+    warnings.wait_for(&["the handler says begins", &name], PATIENCE).await;
+    let second = TestWorker::start(quick.worker());
+    let told = ["INFO", "another worker asks for a longer stall interval", &name, "own=1s", "in_force=60s"];
+    warnings.wait_for(&told, PATIENCE).await;
+    second.stop().await;
+    first.stop().await;
 }
 
 #[tokio::test]

@@ -121,3 +121,18 @@ async fn metrics_are_served_next_to_the_probes() {
     assert_eq!(ask(app.worker().monitor().serve(listen).unwrap().address(), "GET /metrics").0, 404);
     let _ = running.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_worker_serves_probes_and_its_metrics_while_it_runs() {
+    let (test, app) = shared().await;
+    test.declare_at(&app, fast());
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let worker = app.worker().serve(address).unwrap();
+    assert!(app.worker().serve(address).unwrap_err().to_string().contains("cannot listen on 127.0.0.1:"));
+    let running = worker.spawn();
+    eventually("it is ready", PATIENCE, async || ask(address, "GET /ready").0 == 200).await;
+    let (status, metrics) = ask(address, "GET /metrics");
+    assert!(status == 200 && metrics.contains("heartline_slots{") && metrics.contains("# EOF"), "{metrics}");
+    let _ = running.stop().await.unwrap();
+    eventually("the server ends with the worker", PATIENCE, async || TcpStream::connect(address).is_err()).await;
+}

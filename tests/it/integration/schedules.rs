@@ -199,10 +199,12 @@ async fn ticks_of_a_paused_schedule_are_counted_and_make_no_job() {
 
 #[tokio::test]
 async fn jobs_by_hand_are_counted_apart_from_ticks() {
-    let (_test, _app, task) = producing().await;
+    let (_test, app, task) = producing().await;
     let schedules = task.schedules();
     let placed = schedules.put("poll", Schedule::every(SECOND), "go".to_owned()).await.unwrap();
     assert_eq!((placed.is_new, placed.has_worker), (true, false));
+    let tasks = app.inspector().tasks().await.unwrap();
+    assert!(tasks.iter().any(|listed| listed.task == task.name()), "a schedule lists its task: {tasks:?}");
     assert!(!schedules.put("poll", Schedule::every(SECOND), "go".to_owned()).await.unwrap().is_new);
     let job = schedules.run_now("poll").await.unwrap();
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);

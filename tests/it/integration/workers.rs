@@ -85,6 +85,15 @@ async fn a_task_runs_at_most_its_concurrency() {
 }
 
 #[tokio::test]
+async fn a_worker_that_may_hold_no_job_does_not_start() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    test.declare_at(&app, fast());
+    let refused = app.worker().max_jobs(0).run().await.unwrap_err().to_string();
+    assert!(refused.contains("max_jobs is 0: it must be at least 1"), "{refused}");
+}
+
+#[tokio::test]
 async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
     let (_test, app) = shared().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));

@@ -7,7 +7,7 @@ use exports::{EXPORT, Export};
 use heartline::{App, CancelOutcome, JobHandle, JobStatus, Result, shutdown_signal};
 
 async fn create(State(app): State<App>, Json(input): Json<Export>) -> Result<JobHandle<String>> {
-    // When this returns, the job is in Redis. The response is 202, with its id.
+    // When this returns, the job is in Redis. The response is 202 with its id, or 200 if the job existed.
     EXPORT.dispatch(&app, input).await
 }
 
