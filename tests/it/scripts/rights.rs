@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use crate::scripts::call::Task;
 use crate::scripts::flow;
+use crate::support::checks_rights;
 
 #[tokio::test]
 async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
@@ -12,7 +13,7 @@ async fn a_user_with_all_rights_lacks_none_and_nothing_is_written() {
 #[tokio::test]
 async fn commands_that_read_inside_a_script_are_checked_too() {
     let mut task = Task::new().await;
-    if !can_check(&mut task).await {
+    if !checks_rights(&mut task.conn).await {
         return;
     }
     for command in ["lindex", "lrange", "llen", "scard", "zcard", "zrange", "zmscore", "hexists", "hmget", "exists"] {
@@ -20,13 +21,6 @@ async fn commands_that_read_inside_a_script_are_checked_too() {
         let told = task.ok("rights", "").await;
         assert!(told.starts_with(&format!("[rights {} ", command.to_uppercase())), "{command}: {told}");
     }
-}
-
-/// Whether the server can check a user's rights: only since Redis 7.0.
-async fn can_check(task: &mut Task) -> bool {
-    let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut task.conn).await.unwrap();
-    let version: String = info.get("redis_version").unwrap();
-    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
 }
 
 #[tokio::test]
@@ -37,7 +31,7 @@ async fn a_script_that_would_be_refused_midway_is_refused_at_once() {
         ("expire", "w 200", "hdel zrem zadd hset xadd exists lindex lrange ltrim hexists zmscore hincrby"),
     ] {
         let mut task = Task::new().await;
-        if !can_check(&mut task).await {
+        if !checks_rights(&mut task.conn).await {
             return;
         }
         task.write("meta epoch=5, interval=1000, ask=1000, maxCount=1, maxAgeCompleted=1000; runs w: held=7").await;
@@ -113,7 +107,7 @@ async fn an_action_is_done_whole_or_refused_before_the_first_write() {
         let commands = commands_of(Task::new().await.script(script).source);
         for command in &commands {
             let mut task = Task::new().await;
-            if !can_check(&mut task).await {
+            if !checks_rights(&mut task.conn).await {
                 return;
             }
             task.write("waits waits; payload later=1, failed=1, ended=1, lost=1").await;
@@ -137,6 +131,10 @@ async fn a_step_of_a_workflow_is_written_whole_or_not_at_all() {
     let cases = ["zadd", "zrem", "hset", "hdel"].into_iter().flat_map(|lacked| [(lacked, false), (lacked, true)]);
     for (lacked, target) in cases {
         let mut task = Task::running_flow(&flow::line()).await;
+        // The jobs come first, and HSET is the one command that cannot be tried without a change.
+        if lacked == "hset" && target && !checks_rights(&mut task.conn).await {
+            continue;
+        }
         task.write("t:meta wire=1").await;
         let before = task.exact().await;
         task.lack(lacked).await;

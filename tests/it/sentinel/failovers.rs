@@ -10,7 +10,7 @@ use crate::support::blocked::Blocked;
 use crate::support::load::Load;
 use crate::support::sentinel::{SERVICE, Sentinel, ask};
 use crate::support::tls::{Ca, terminator_of};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, checks_rights, eventually};
 
 const TASK: &str = "work";
 
@@ -165,8 +165,7 @@ async fn addresses_without_a_primary_report_what_is_wrong() {
 async fn a_user_of_the_sentinels_needs_four_commands() {
     let trio = Trio::start().await;
     for sentinel in &trio.sentinels {
-        let rule =
-            "reset on >s3cret +hello +sentinel|master +sentinel|get-master-addr-by-name +subscribe &+switch-master";
+        let rule = "reset on resetchannels >s3cret +hello +sentinel|master +sentinel|get-master-addr-by-name +subscribe &+switch-master";
         let words: Vec<&str> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rule.split(' ')).collect();
         assert_eq!(ask::<String>(sentinel.port, &words).await.as_deref(), Some("OK"));
     }
@@ -194,6 +193,10 @@ async fn no_job_is_lost_if_a_new_primary_grants_fewer_rights() {
         assert_eq!(ask::<String>(server.port(), &words).await.as_deref(), Some("OK"));
     }
     let url = trio.url().replace("redis-sentinel://", "redis-sentinel://jobs:secret@");
+    let client = redis::Client::open(trio.servers[0].url()).unwrap();
+    if !checks_rights(&mut client.get_multiplexed_async_connection().await.unwrap()).await {
+        return;
+    }
     let app = App::builder().redis(&url).build().await.unwrap();
     let handler = |ctx: Context, input: u64| async move {
         // The handler ends after the failover.

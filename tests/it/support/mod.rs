@@ -38,7 +38,7 @@ pub use dump::{READ_ALL, dump, shown};
 pub use eventually::eventually;
 pub use line::Line;
 pub use proxy::Proxy;
-pub use server::{TestRedis, ask_port};
+pub use server::{TestRedis, ask_port, checks_rights};
 pub use settle_args::{early_begins, early_begins_of, plain_args, settle_args};
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;

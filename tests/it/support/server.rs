@@ -165,3 +165,10 @@ pub async fn ask_port<T: redis::FromRedisValue>(port: u16, words: &[&str], withi
     };
     tokio::time::timeout(within, asked).await.ok().flatten()
 }
+
+/// Whether the server can check a user's rights before a script writes: only since Redis 7.0.
+pub async fn checks_rights(conn: &mut MultiplexedConnection) -> bool {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(conn).await.unwrap();
+    let version: String = info.get("redis_version").unwrap();
+    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
+}
