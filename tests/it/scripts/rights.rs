@@ -50,7 +50,7 @@ async fn a_script_that_would_be_refused_midway_is_refused_at_once() {
     }
 }
 
-/// Servers of August 2025 and later refuse to check a call with too many or too few words.
+/// Redis 8.0.2 refuses to check a call with too many or too few words.
 #[tokio::test]
 async fn rights_are_checked_for_calls_that_the_server_would_run() {
     let mut task = Task::new().await;

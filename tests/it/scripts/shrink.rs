@@ -49,7 +49,8 @@ async fn the_table_of_a_few_remaining_candidates_is_shrunk_first() {
         assert_eq!(task.ok("shrink", "").await, "[shrunk]");
     }
     let small = bytes_of(&mut task, "candidates").await;
-    assert!(large > 16_000 && small < 1_000, "{large} bytes became {small}");
+    // Valkey 9.1 shrinks its tables itself.
+    assert!(small < 1_000 && (large > 16_000 || large == small), "{large} bytes became {small}");
     assert_eq!(task.exact().await, everything, "the candidates are unchanged");
     // Extra calls do no harm, nor does a sweep without any.
     assert_eq!(task.ok("shrink", "").await, "[shrunk]");
