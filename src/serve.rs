@@ -13,8 +13,7 @@ use {
 
 impl Worker {
     /// Answers probes over HTTP while the worker runs, as [`WorkerMonitor::serve`](crate::WorkerMonitor::serve) does. With the
-    /// feature `metrics` it also answers `/metrics`, with [`WorkerMetrics`](crate::WorkerMetrics) and
-    /// [`RunMetrics`](crate::RunMetrics) in a registry of its own.
+    /// feature `metrics` it also answers `/metrics`, with `WorkerMetrics` and `RunMetrics` in a registry of its own.
     ///
     /// ```no_run
     /// # async fn run(app: heartline::App) -> Result<(), Box<dyn std::error::Error>> {

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -339,7 +340,18 @@ impl AppBuilder {
             layers.insert(0, log_headers(self.logged_headers));
         }
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&store)));
-        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, layers, tasks: Mutex::default(), progress })))
+        Ok(App(Arc::new(Shared {
+            store,
+            defaults,
+            events,
+            data,
+            errors,
+            layers,
+            tasks: Mutex::default(),
+            progress,
+            worker_ran: Arc::default(),
+            subscribed_stalls: AtomicBool::new(false),
+        })))
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod builder;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -76,6 +77,9 @@ struct Shared {
     tasks: Mutex<AppTasks>,
     /// Advances the workflows that this App starts.
     progress: Arc<WorkflowProgress>,
+    /// Whether a worker has run, and whether stalls were subscribed to.
+    worker_ran: Arc<AtomicBool>,
+    subscribed_stalls: AtomicBool,
 }
 
 #[derive(Default)]
@@ -306,7 +310,7 @@ impl App {
             identity,
             presence_retention,
             monitor,
-            events: Arc::clone(&self.0.events),
+            ran: Arc::clone(&self.0.worker_ran),
             #[cfg(feature = "probes")]
             server: None,
         }
@@ -320,6 +324,14 @@ impl App {
     /// Subscribes to `task:stalled` of every task of this App: one event per stalled job with the decision about it, from any worker.
     /// The tasks are those of [`App::events`]. Subscribe before the worker runs: it may find stalled jobs at once.
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
+        let is_first = !self.0.subscribed_stalls.swap(true, Ordering::Relaxed);
+        if is_first && self.0.worker_ran.load(Ordering::Relaxed) {
+            let prefix = self.0.store.prefix();
+            tracing::info!(
+                prefix,
+                "stalls before this subscription are not delivered; subscribe before the worker runs"
+            );
+        }
         self.0.events.stalled()
     }
 

@@ -1,7 +1,6 @@
 //! The event hub of an App.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::channel::Channel;
 use super::event::Event;
@@ -23,9 +22,6 @@ pub(crate) struct EventHub {
     events: Arc<Channel<Event>>,
     /// On a separate connection, only while there is a subscriber.
     workflows: Arc<Channel<WorkflowEvent>>,
-    /// Whether a worker of the App has run, and whether stalls were subscribed to.
-    worker_ran: AtomicBool,
-    subscribed_stalls: AtomicBool,
 }
 
 impl EventHub {
@@ -36,8 +32,6 @@ impl EventHub {
             stalls: Channel::new(Key::Stalls, StreamEvent::stall, capacity, source.clone(), reader::run),
             events: Channel::new(Key::Events, StreamEvent::job, capacity, source, reader::run),
             workflows: Channel::new(Key::Events, StreamEvent::workflow, capacity, workflows, reader::run),
-            worker_ran: AtomicBool::new(false),
-            subscribed_stalls: AtomicBool::new(false),
         })
     }
 
@@ -52,16 +46,7 @@ impl EventHub {
         self.workflows.source.follow(&tables.first().task().into(), tables)
     }
 
-    /// A worker of the App begins to work.
-    pub(crate) fn worker_runs(&self) {
-        self.worker_ran.store(true, Ordering::Relaxed);
-    }
-
     pub(crate) fn stalled(&self) -> Subscription<StalledEvent> {
-        let is_first = !self.subscribed_stalls.swap(true, Ordering::Relaxed);
-        if is_first && self.worker_ran.load(Ordering::Relaxed) {
-            tracing::info!("stalls before this subscription are not delivered; subscribe before the worker runs");
-        }
         self.stalls.subscribe()
     }
 

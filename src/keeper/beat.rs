@@ -20,6 +20,7 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::stall::cadence;
 use crate::stall::witness::DetectorReset;
+use crate::unix_time::to_ms;
 
 /// Sends heartbeats for a task: every period, at once on request, and soon after a failure.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskMonitor>) {
@@ -102,11 +103,12 @@ async fn whole(keeper: &Keeper, watch: &TaskMonitor, due: Moment) -> Result<Rout
     let (route, heard) = (answered?, *round.heard.lock());
     let now = clock::now();
     if route != Route::Shared {
-        let own = task.options.interval;
+        // As it is asked for: in whole milliseconds.
+        let own = Duration::from_millis(to_ms(task.options.interval));
         if heard.interval > own && !task.longer_interval_logged.swap(true, Ordering::Relaxed) {
             let (task, in_force) = (Arc::clone(&task.name), heard.interval);
             keeper.log.line(move || {
-                tracing::info!(%task, ?own, ?in_force, "another worker asks for a longer stall interval, which is in force");
+                tracing::info!(%task, ?own, ?in_force, "a longer stall interval is in force than this worker asks for");
             });
         }
         watch.witness.lock().beat_answered(due, now, heard.epoch, heard.interval);

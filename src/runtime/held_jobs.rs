@@ -56,7 +56,7 @@ impl Flags {
     pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
     /// An adaptive prefetch holds the job. The driver or the keeper takes this flag before it decides about the job.
     pub(crate) const AHEAD: Flags = Flags(1 << 11);
-    /// The last heartbeat of the handler told it to stop.
+    /// The last heartbeat of the handler told it to stop, although it still holds the job.
     pub(crate) const TOLD_TO_STOP: Flags = Flags(1 << 12);
     /// Before and after the run of the handler, heartbeats extend the lock in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
@@ -345,8 +345,11 @@ impl HeldJob {
     /// Implements `ctx.heartbeat()`: a sign of life, and the news. Reads and writes only local state.
     pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
         let answer = self.beat();
-        if answer.is_err() {
-            self.set(Flags::TOLD_TO_STOP);
+        // Without a signal to those who wait for news: this is none.
+        if matches!(answer, Err(Interrupted::Shutdown | Interrupted::AtRisk)) {
+            self.flags.fetch_or(Flags::TOLD_TO_STOP.0, Ordering::SeqCst);
+        } else if answer.is_ok() && self.flags().intersects(Flags::TOLD_TO_STOP) {
+            self.clear(Flags::TOLD_TO_STOP);
         }
         answer
     }
@@ -380,7 +383,7 @@ impl HeldJob {
             return Err(Interrupted::Frozen);
         }
         // The handler continues after it got `Frozen`, so a later error is its own.
-        self.clear(Flags(Flags::GOT_FROZEN.0 | Flags::TOLD_TO_STOP.0));
+        self.clear(Flags::GOT_FROZEN);
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
         }

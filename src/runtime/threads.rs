@@ -29,12 +29,13 @@ impl Threads {
     pub(crate) async fn run<T: Send + 'static>(self, run: impl FnOnce() -> T + Send + 'static) -> T {
         let free = Arc::clone(self.0.get_or_init(|| Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))));
         let (permit, span) = (free.acquire_owned().await, Span::current());
-        let working = Arc::new(AtomicBool::new(false));
-        let overtime = Overtime { working: Arc::clone(&working), span: span.clone() };
+        let working = Arc::new(AtomicBool::new(true));
+        // Dropped when the function returns, or does not begin.
+        let returned = Returned(Arc::clone(&working));
+        let overtime = Overtime { working, span: span.clone() };
         let ended = AbortOnDropHandle::new(spawn_blocking(move || {
             let _permit = permit;
-            working.store(true, Ordering::SeqCst);
-            let _returned = Returned(working);
+            let _returned = returned;
             span.in_scope(run)
         }));
         let ended = ended.await;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -254,12 +255,16 @@ fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &At
         let fault = shape_fault(&e);
         RunError::Undecodable(codes::CODEC, format!("the payload is not a valid input of this task: {fault}"))
     })?;
-    let one_less = |left: usize| left.checked_sub(1);
+    let one_less = |left: usize| (left != LOGGED).then(|| left.checked_sub(1)).flatten();
     if json.len() <= LOOKED_AT && looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
         let fields = ignored_fields::<I>(&json);
-        if !fields.is_empty() {
-            looks.store(0, Ordering::Relaxed);
-            tracing::info!(fields = %Escaped(cut(&fields.join(" "), MESSAGE_LIMIT)), "the input has fields that its type does not know");
+        if !fields.is_empty() && looks.swap(LOGGED, Ordering::Relaxed) != LOGGED {
+            let fields = fields.join(" ");
+            // A log subscriber is user code.
+            let _ = catch_unwind(|| {
+                let fields = Escaped(cut(&fields, MESSAGE_LIMIT));
+                tracing::info!(%fields, "the input has fields that its type does not know");
+            });
         }
     }
     Ok(input)
@@ -268,13 +273,18 @@ fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &At
 /// How many inputs of a task are compared with its type, and the largest of them: a different type is seen at the first job.
 const LOOKS: usize = 10;
 const LOOKED_AT: usize = 64 * 1024;
+/// No input is compared any more: the log has said what one has.
+const LOGGED: usize = usize::MAX;
+/// How many names the log has at most.
+const NAMES: usize = 10;
 
-/// The names of the fields that a type does not read. Names inside them, which may be data, are left out.
+/// The names of fields of an input that its type does not read. Those of inner values are left out: they may be data.
 fn ignored_fields<I: DeserializeOwned>(json: &[u8]) -> Vec<String> {
+    use serde_ignored::Path;
     let mut fields = Vec::new();
-    let mut add = |path: serde_ignored::Path<'_>| {
-        if let serde_ignored::Path::Map { key, .. } = path
-            && !fields.contains(&key)
+    let mut add = |path: Path<'_>| {
+        if let Path::Map { parent: Path::Root, key } = path
+            && fields.len() < NAMES
         {
             fields.push(key);
         }
@@ -335,7 +345,7 @@ mod tests {
     use serde::Deserialize;
 
     #[test]
-    fn names_of_ignored_fields_are_told_once_and_without_their_path() {
+    fn fields_that_are_not_read_are_named_unless_they_are_inner_ones() {
         #[derive(Deserialize)]
         #[allow(dead_code)]
         struct Export {
@@ -346,10 +356,7 @@ mod tests {
         }
         let told = |json: &str| ignored_fields::<Export>(json.as_bytes());
         assert_eq!(told(r#"{"rows": 1, "by": {"ada@example.org": {}}}"#), [""; 0]);
-        assert_eq!(
-            told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2, "size": 3}}}"#),
-            ["row_count", "size"]
-        );
+        assert_eq!(told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2, "size": 3}}}"#), ["row_count"]);
         assert_eq!(told("[1"), [""; 0]);
     }
 }

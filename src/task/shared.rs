@@ -1,5 +1,7 @@
 //! What all references to one task share.
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,12 +10,27 @@ use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
 use crate::error::Error;
+use crate::escape::cut;
 use crate::events::hub::EventHub;
 use crate::events::source::Followed;
 use crate::job::id::JobId;
+use crate::limits::MESSAGE_LIMIT;
 use crate::mutex::Mutex;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::Hook;
+
+/// What the log says of an error: no value of the input, and no text of user code, which may contain one.
+fn without_values(error: &Error) -> String {
+    match error {
+        Error::Config(faults) => {
+            let fields: BTreeSet<&str> = faults.iter().map(|fault| &*fault.field).collect();
+            format!("settings are not valid: {}", fields.into_iter().collect::<Vec<_>>().join(", "))
+        }
+        Error::Codec { .. } | Error::PayloadCodec { .. } => "the input cannot be encoded".to_owned(),
+        Error::Partial { source, .. } => without_values(source),
+        other => cut(&other.chain().to_string(), MESSAGE_LIMIT).to_owned(),
+    }
+}
 
 /// The shortest time between two log lines about failed dispatches.
 const FAILURES_APART: Duration = Duration::from_secs(60);
@@ -76,10 +93,20 @@ impl TaskShared {
 
     /// Logs a failed dispatch, at most once a minute: its caller may discard the error.
     pub(super) fn warn_of_failure(&self, error: &Error) {
-        let (mut logged, now) = (self.failure_logged.lock(), Instant::now());
-        if logged.is_none_or(|at| now.duration_since(at) >= FAILURES_APART) {
-            *logged = Some(now);
-            tracing::warn!(task = %self.name, error = %error.chain(), "a dispatch failed");
+        let now = Instant::now();
+        let is_due = {
+            let mut logged = self.failure_logged.lock();
+            let is_due = logged.is_none_or(|at| now.duration_since(at) >= FAILURES_APART);
+            if is_due {
+                *logged = Some(now);
+            }
+            is_due
+        };
+        if is_due {
+            // A log subscriber is user code.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                tracing::warn!(task = %self.name, error = without_values(error), "a dispatch failed");
+            }));
         }
     }
 
@@ -105,5 +132,21 @@ impl TaskShared {
             answer => answer?,
         }
         Ok(self.tables.parts() != keys.parts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config_error::{ConfigError, ConfigErrors};
+
+    #[test]
+    fn the_log_of_a_failed_dispatch_shows_no_value() {
+        let fault = ConfigError::new("key", "ada@example.org", "must be short", "use a hash");
+        let error = Error::Config(ConfigErrors::from(fault));
+        assert_eq!(without_values(&error), "settings are not valid: key");
+        let source = Box::new(Error::TooLarge { what: None, size: 2, limit: 1 });
+        let partial = without_values(&Error::Partial { dispatched: Vec::new(), source });
+        assert!(partial.contains("limit"), "{partial}");
     }
 }

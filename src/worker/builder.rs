@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -11,7 +12,6 @@ use super::monitor::WorkerMonitor;
 use crate::backend::engine::Store;
 use crate::config_error::Faults;
 use crate::error::Error;
-use crate::events::hub::EventHub;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
 use crate::runtime::observer::Observer;
@@ -42,7 +42,8 @@ pub struct Worker {
     pub(crate) identity: WorkerIdentity,
     pub(crate) presence_retention: RetentionLimit,
     pub(crate) monitor: WorkerMonitor,
-    pub(crate) events: Arc<EventHub>,
+    /// Set once it works.
+    pub(crate) ran: Arc<AtomicBool>,
     /// Answers probes for as long as the worker exists.
     #[cfg(feature = "probes")]
     pub(crate) server: Option<super::probes::ProbeServer>,

@@ -313,7 +313,7 @@ impl Worker {
             self.cap,
             self.presence_retention.into(),
         ));
-        self.events.worker_runs();
+        self.ran.store(true, Ordering::Relaxed);
         let mut supervisor = Supervisor::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::task::unconstrained;
 
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::escape::Escaped;
 use crate::options::resolved::Resolved;
 use crate::runtime::handler::{RunError, RunFuture};
 use crate::runtime::held_jobs::{Flags, HeldJob};
+use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 use crate::runtime::waits::as_handler_of;
 use crate::worker::panics;
@@ -34,14 +35,15 @@ pub(super) enum HandlerEnd {
 /// Polls the handler or the hook until it ends or times out. After an interruption, polls it until its grace is over.
 pub(super) async fn drive(
     begin: impl FnOnce() -> RunFuture,
-    task: &TaskRuntime,
+    (task, worker): (&TaskRuntime, &WorkerShared),
     held: &Arc<HeldJob>,
     options: &Resolved,
 ) -> HandlerEnd {
     // The guard includes the call: a handler may panic before it returns its future.
     let running = as_handler_of(Arc::clone(&held.waits), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
-    let mut longest = Duration::ZERO;
+    // A process that was frozen meanwhile says nothing about its handlers.
+    let (mut longest, began) = (Duration::ZERO, clock::now());
     let timed = poll_fn(|cx| {
         let began = Instant::now();
         let polled = running.as_mut().poll(cx);
@@ -78,17 +80,26 @@ pub(super) async fn drive(
         () = unconstrained(at_deadline) => HandlerEnd::Dropped,
         timeout = unconstrained(time_out) => HandlerEnd::TimedOut(timeout),
     };
-    let was_frozen = held.flags().intersects(Flags::FROZEN) || held.flags().intersects(Flags::GOT_FROZEN);
-    if longest >= BLOCKS && !was_frozen && !task.blocking_logged.swap(true, Ordering::Relaxed) {
-        // A log subscriber is user code too.
-        let _ = panics::guarded(|| {
-            tracing::warn!(blocked = ?longest,
-                "a handler blocked its thread; use TaskDef::blocking, or spawn_blocking for work that does not yield");
-        });
-    }
     // A value of the handler may panic when it is dropped. The outcome must survive that.
     if let Err(panic) = panics::guarded(|| drop(running)) {
         tracing::warn!(job_id = %held.id, panic = %Escaped(&panic), "the handler panicked while it was dropped");
     }
+    if longest >= BLOCKS && Moment::from_millis(worker.resumed.load(Ordering::SeqCst)) < began {
+        log_blocking(task, longest);
+    }
     ended
+}
+
+/// Logs once per task that a handler blocked its thread.
+fn log_blocking(task: &TaskRuntime, blocked: Duration) {
+    if task.blocking_logged.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // A log subscriber is user code too.
+    let _ = panics::guarded(|| {
+        tracing::warn!(
+            ?blocked,
+            "a handler blocked its thread; use TaskDef::blocking, or spawn_blocking for work that does not yield"
+        );
+    });
 }

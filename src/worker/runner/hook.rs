@@ -19,6 +19,7 @@ use crate::options::resolved::Resolved;
 use crate::runtime::context::Context;
 use crate::runtime::handler::RunError;
 use crate::runtime::held_jobs::{Flags, HeldJob};
+use crate::runtime::shared::WorkerShared;
 use crate::runtime::task::TaskRuntime;
 use crate::worker::panics::guarded;
 
@@ -27,7 +28,7 @@ const UNDECODABLE: Duration = Duration::from_secs(10);
 
 /// Runs the hook once. `stored_json` is the stored value or error. `runs` are the failed runs and the stalls of the handler.
 pub(super) async fn run(
-    task: &TaskRuntime,
+    (task, worker): (&TaskRuntime, &WorkerShared),
     held: &Arc<HeldJob>,
     context: Context,
     stored: StoredOutcome,
@@ -38,7 +39,9 @@ pub(super) async fn run(
     let span = tracing::info_span!("hook", task = %task.name, job_id = %held.id, worker_id = %context.worker_id());
     let outcome = outcome_of(&held.id, stored.state, stored_json, runs);
     let ended = match &task.hook {
-        Some(hook) => drive::drive(|| hook(context, outcome), task, held, options).instrument(span.clone()).await,
+        Some(hook) => {
+            drive::drive(|| hook(context, outcome), (task, worker), held, options).instrument(span.clone()).await
+        }
         // Cannot happen: a worker that claims hooks has one.
         None => HandlerEnd::Dropped,
     };

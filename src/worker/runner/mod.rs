@@ -127,7 +127,7 @@ async fn run_once(
     let context = context_of(&task, &worker, note_store, &held, &job, run);
     if let Some(stored) = job.outcome {
         let (began, runs) = (Instant::now(), (job.failed_attempts, job.stalled_count));
-        let outcome = hook::run(&task, &held, context, stored, payload, runs, &options).await;
+        let outcome = hook::run((&task, &worker), &held, context, stored, payload, runs, &options).await;
         return (outcome, began.elapsed());
     }
     let worker_id = &worker.id;
@@ -146,8 +146,10 @@ async fn run_once(
     );
     let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, %worker_id,
         headers = tracing::field::Empty);
-    let ended =
-        drive::drive(|| (task.handler)(context, payload), &task, &held, &options).instrument(span.clone()).await;
+    let run = drive::drive(|| (task.handler)(context, payload), (&task, &worker), &held, &options);
+    let ended = run.instrument(span.clone()).await;
+    // The outcome of a job that is lost or cancelled does not count.
+    let was_told = held.flags().intersects(Flags::TOLD_TO_STOP) && !held.flags().intersects(Flags::TAKEN);
     let ran = observed.ran();
     task.run_times.ran.add(ran);
     held.set(Flags::FINISHED);
@@ -155,13 +157,10 @@ async fn run_once(
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.snoozes), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
-    let flags = held.flags();
-    // The outcome of a job that is lost or cancelled does not count.
-    let is_told = flags.intersects(Flags::TOLD_TO_STOP) && !flags.intersects(Flags::TAKEN);
-    if is_told && matches!(outcome, Disposition::Completed(_)) {
-        let warn =
-            || tracing::warn!("the handler returned Ok after ctx.heartbeat() had told it to stop; the job completes");
-        let _ = guarded(|| span.in_scope(warn));
+    if was_told && matches!(outcome, Disposition::Completed(_)) {
+        let _ = guarded(|| {
+            span.in_scope(|| tracing::info!("the handler returned Ok after it was told to stop; the job completes"))
+        });
     }
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {
         // A log subscriber is user code too.

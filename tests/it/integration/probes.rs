@@ -126,8 +126,10 @@ async fn metrics_are_served_next_to_the_probes() {
 async fn a_worker_serves_probes_and_its_metrics_while_it_runs() {
     let (test, app) = shared().await;
     test.declare_at(&app, fast());
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let worker = app.worker().serve(address).unwrap();
+    // Another test may take a port that was free.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let served = (0..20).find_map(|_| Some(free()).and_then(|at| Some((at, app.worker().serve(at).ok()?))));
+    let (address, worker) = served.unwrap();
     assert!(app.worker().serve(address).unwrap_err().to_string().contains("cannot listen on 127.0.0.1:"));
     let running = worker.spawn();
     eventually("it is ready", PATIENCE, async || ask(address, "GET /ready").0 == 200).await;
