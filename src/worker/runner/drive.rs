@@ -20,7 +20,7 @@ use crate::runtime::waits::as_handler_of;
 use crate::worker::panics;
 
 /// From how long on the log says that a handler blocked its thread. Tokio expects an `await` every 10 to 100 µs; a step that
-/// computes for a moment is no fault yet.
+/// computes for a moment is not logged.
 const BLOCKS: Duration = Duration::from_secs(1);
 
 /// How the handler's future ended.

@@ -159,7 +159,7 @@ async fn run_once(
     observed.end(&outcome, ran);
     if was_told && matches!(outcome, Disposition::Completed(_)) {
         let _ = guarded(|| {
-            span.in_scope(|| tracing::info!("the handler returned Ok after it was told to stop; the job completes"))
+            span.in_scope(|| tracing::info!("the handler returned Ok although it should stop; the job completes"))
         });
     }
     if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {

@@ -131,7 +131,7 @@ async fn a_handler_that_ends_well_although_it_was_told_to_stop_is_logged() {
     cancelled.result().await.unwrap_err();
     worker.stop().await;
     left.result().await.unwrap();
-    let told = "the handler returned Ok after it was told to stop";
+    let told = "the handler returned Ok although it should stop";
     warnings.wait_for(&["INFO", told, left.id().as_str()], PATIENCE).await;
     let is_about = |line: &String| line.contains(told) && line.contains(cancelled.id().as_str());
     assert!(!warnings.lines().iter().any(is_about), "a cancelled job does not complete");

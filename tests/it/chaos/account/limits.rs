@@ -12,6 +12,9 @@ use crate::chaos::worker_process::KEYED;
 /// How long a new limit may take until it applies.
 const APPLIES_US: u64 = 5_000_000;
 
+/// The same after a loss of data: the worker that declares the limit again may be frozen or die meanwhile.
+const AFTER_LOSS_US: u64 = 10_000_000;
+
 /// A run, and the time for which its job surely was held: until the run ended, its process met a fault, or its server
 /// lost data.
 struct Held<'a> {
@@ -70,7 +73,7 @@ fn runs(evidence: &Evidence) -> Vec<Held<'_>> {
 fn limit_at(evidence: &Evidence, at_us: u64, limit_of: fn(&Plan) -> u32) -> u32 {
     // After a loss of data, older processes may declare theirs first.
     let is_recent =
-        |span: &Span| span.loses != Loses::Nothing && span.overlaps(at_us.saturating_sub(APPLIES_US), at_us);
+        |span: &Span| span.loses != Loses::Nothing && span.overlaps(at_us.saturating_sub(AFTER_LOSS_US), at_us);
     if evidence.spans.iter().any(is_recent) {
         return u32::MAX;
     }
