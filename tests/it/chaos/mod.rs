@@ -71,6 +71,8 @@ async fn every_job_is_accounted_for_under_chaos() {
         if report.breaches.len() > before {
             eprintln!("the faults of seed {seed} on {kind:?}:");
             evidence.spans.iter().for_each(|span| eprintln!("  {span}"));
+            // Now, since the other parts may take long.
+            eprintln!("{}", serde_json::to_string(&report.breaches[before..]).unwrap());
         }
     }
     println!("{}", serde_json::to_string(&report).unwrap());
