@@ -80,7 +80,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     let diagnoses = board.or_failed(board.inspector.diagnose_job(&job).await)?;
     let now = board.inspector.now().await;
     let mut acts = acts_on(job.state);
-    if job.is_silent || !diagnoses.is_empty() {
+    // A healthy job is silent for up to a third of each interval: then nothing is wrong with it.
+    let is_silent = job.is_silent && !diagnoses.is_empty();
+    if !diagnoses.is_empty() {
         match job.state {
             JobState::Claimed => acts.push(("requeue_claimed", "Requeue", true)),
             JobState::Running | JobState::Finalizing => {
@@ -109,7 +111,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         acts,
         edited_at: (is_copied && board.options.shows_payloads).then(|| board.url(&edit)),
         frame,
-        runs: JobRuns::of(&history.events, job.is_silent, now),
+        runs: JobRuns::of(&history.events, is_silent, now),
         history,
         now,
         values_at: can_show.then(|| board.url(&url)),
