@@ -15,8 +15,9 @@ const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 /// How servers report, without a code, that a script may not run a command or use a key: Redis 6.2 and 7.0, later Redis and Valkey.
 const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't ", "ACL failure in script: "];
 
-/// How they report that they do not know the command of a script: Redis, Valkey, and `acl_check_cmd` of either.
-const UNKNOWN_IN_SCRIPT: [&str; 3] = ["nknown Redis command", "nknown command called from script", ".acl_check_cmd"];
+/// How they report that they do not know the command of a script: Redis, Valkey, and the check of rights of either.
+const UNKNOWN_IN_SCRIPT: [&str; 3] =
+    ["nknown Redis command", "nknown command called from script", "Invalid command passed to "];
 
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
 
@@ -287,6 +288,10 @@ mod tests {
             let error = classify("sweep", make_extension_error("ERR".into(), Some(text)));
             assert!(matches!(&error, Error::Unsupported { what } if what.contains("no RENAME")), "{error:?}");
         }
+        // A fault of the script, not of the server.
+        let text = "Wrong number of args for redis.acl_check_cmd() script: 5ca1ab1e, on @user_script:1.".to_owned();
+        let error = classify("sweep", make_extension_error("ERR".into(), Some(text)));
+        assert!(matches!(error, Error::Server { .. }), "{error:?}");
     }
 
     #[test]

@@ -290,10 +290,7 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
             let job = self.take_job(&task, payload);
             let durability = self.durability.unwrap_or(task.options.durability);
             self.under_way = Some(Box::pin(async move {
-                let written = match job {
-                    Ok(job) => task.dispatcher.dispatch(job, durability).await,
-                    Err(e) => Err(e),
-                };
+                let written = async { task.dispatcher.dispatch(job?, durability).await }.await;
                 let (id, placed) = written.inspect_err(|e| task.warn_of_failure(e))?;
                 Ok(JobHandle::placed_as(task, id, placed))
             }));

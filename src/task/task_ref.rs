@@ -210,10 +210,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
 
 impl<I, O> TaskRef<I, O> {
     async fn write(&self, jobs: Result<Vec<NewJob>, Error>) -> Result<Vec<JobHandle<O>>, Error> {
-        let written = match jobs {
-            Ok(jobs) => self.shared.dispatcher.dispatch_many(jobs, self.shared.options.durability).await,
-            Err(e) => Err(e),
-        };
+        let TaskShared { dispatcher, options, .. } = &*self.shared;
+        let written = async { dispatcher.dispatch_many(jobs?, options.durability).await }.await;
         let written = written.inspect_err(|e| self.shared.warn_of_failure(e))?;
         let handle = |(id, existed)| JobHandle::new(self.shared.clone(), id, Some(existed));
         Ok(written.into_iter().map(handle).collect())

@@ -42,7 +42,7 @@ pub struct Worker {
     pub(crate) identity: WorkerIdentity,
     pub(crate) presence_retention: RetentionLimit,
     pub(crate) monitor: WorkerMonitor,
-    /// Set once it works.
+    /// Set when it begins to work: the App tells those who subscribe to stalls later.
     pub(crate) ran: Arc<AtomicBool>,
     /// Answers probes for as long as the worker exists.
     #[cfg(feature = "probes")]

@@ -1,5 +1,7 @@
 //! What runs in the background: audits, repairs, actions on many jobs; and what each role may do and see.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use heartline::{JobFilter, JobState};
 use heartline_board::BoardOptions;
 use serde_json::Value;
@@ -170,6 +172,23 @@ async fn a_count_is_shared_by_all_pages_and_renewed_after_an_action() {
     assert!(site.post("/act", &remove).await.body.contains("1 removed"));
     assert!(site.page(path).await.contains("59 jobs"));
     assert!(site.page("/jobs?task=export&state=failed").await.contains("data-live=\"task\""));
+}
+
+#[tokio::test]
+async fn a_job_whose_heartbeat_is_not_due_yet_is_running() {
+    let site = Site::of_one_table().await;
+    let worker = site.worker();
+    site.export.dispatch("x".into()).id("a").await.unwrap().result().await.unwrap();
+    let id = worker.id().clone();
+    // A sweep has just taken its snapshot.
+    let (lock, started) = (format!("HSET locks b {id}:3"), format!("XADD events * total 9 worker {id} started b"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let snapshot = format!("HSET meta interval 30000 snapshotAt {now}");
+    site.damaged(&["HSET payload b \"x\"", &lock, "SADD candidates b", &started, &snapshot]).await;
+    let page = site.page("/job?task=export&id=b").await;
+    assert!(page.contains("running</span></td><td class=\"hide-s\"><svg"), "{page}");
+    assert!(!page.contains("recover_running"), "{page}");
+    let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ async fn run_once(
     let run = drive::drive(|| (task.handler)(context, payload), (&task, &worker), &held, &options);
     let ended = run.instrument(span.clone()).await;
     // The outcome of a job that is lost or cancelled does not count.
-    let was_told = held.flags().intersects(Flags::TOLD_TO_STOP) && !held.flags().intersects(Flags::TAKEN);
+    let had_to_stop = held.flags().intersects(Flags::TOLD_TO_STOP) && !held.flags().intersects(Flags::TAKEN);
     let ran = observed.ran();
     task.run_times.ran.add(ran);
     held.set(Flags::FINISHED);
@@ -157,7 +157,7 @@ async fn run_once(
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.snoozes), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
-    if was_told && matches!(outcome, Disposition::Completed(_)) {
+    if had_to_stop && matches!(outcome, Disposition::Completed(_)) {
         let _ = guarded(|| {
             span.in_scope(|| tracing::info!("the handler returned Ok although it should stop; the job completes"))
         });

@@ -146,7 +146,8 @@ async fn a_handler_that_blocks_its_thread_is_logged_once() {
         std::thread::sleep(Duration::from_millis(1_010));
         Ok::<(), JobError>(())
     };
-    let task = app.task(&name, fast(), handler).unwrap();
+    // With a short interval, a busy machine counts as a frozen process, which blames no handler.
+    let task = app.task(&name, fast().stall(StallOptions::new().interval(PATIENCE)), handler).unwrap();
     let worker = TestWorker::start(app.worker());
     for job in task.dispatch_many(vec![(); 2]).await.unwrap() {
         job.result().await.unwrap();

@@ -56,7 +56,7 @@ async fn a_stalled_job_is_requeued_at_the_front_and_counted() {
 #[tokio::test]
 async fn recovered_jobs_wait_in_the_order_of_their_claims() {
     let mut task = epoch_five().await;
-    // So many that they hardly come in this order by chance.
+    // Seven jobs are rarely in this order by chance.
     task.write("runs w: b=12, g=17, c=13, a=11, f=16, d=14, e=15; snapshot; waits z").await;
     task.ok("sweep", ARGS).await;
     assert_keys!(task, "wait a b c d e f g z");
