@@ -34,6 +34,7 @@ use self::spans::{Book, Hurt, Loses};
 use self::worker_process::{KEYED, PREFIX, Role, TASKS, Work};
 use crate::support::task::built;
 use crate::support::{PATIENCE, eventually, turn};
+use crate::workflows::world;
 
 /// How long `make test` lets it run, on one server only.
 const SHORT: u64 = 10;
@@ -157,12 +158,14 @@ async fn watching(url: &str) -> App {
 struct Events {
     /// The events of a task are read as long as it is kept.
     _tasks: Vec<TaskRef<Work, u64>>,
+    _nodes: TaskRef<String, u64>,
     end: oneshot::Sender<()>,
     read: JoinHandle<(Vec<Event>, u64)>,
 }
 
 fn follow_events(app: &App) -> Events {
     let tasks = TASKS.map(|task| app.task_ref(task).unwrap()).to_vec();
+    let nodes = app.task_ref(world::WORK).unwrap();
     let mut events: Subscription<Event> = app.events();
     let (end, mut ended) = oneshot::channel();
     let read = tokio::spawn(async move {
@@ -178,7 +181,7 @@ fn follow_events(app: &App) -> Events {
             }
         }
     });
-    Events { _tasks: tasks, end, read }
+    Events { _tasks: tasks, _nodes: nodes, end, read }
 }
 
 impl Events {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use heartline::testing::RedisServer;
 use redis::Value;
 use tokio::task::block_in_place;
 
 use crate::chaos::outside::Outside;
 use crate::chaos::plan::{Kind, Lane, ServerFault};
-use crate::chaos::spans::{Book, Hurt, Loses, Span, now_us};
+use crate::chaos::spans::{Book, Hurt, Loses, now_us};
 use crate::chaos::worker_process::TASKS;
 use crate::cluster::six::Six;
 use crate::limits::failovers::leave;
@@ -55,7 +56,10 @@ impl Servers {
     pub fn homes(&self) -> Homes {
         match self {
             Servers::One(server) => Homes::One(server.port()),
-            Servers::Trio(trio) => Homes::Sentinels(trio.sentinels.iter().map(|sentinel| sentinel.port).collect()),
+            Servers::Trio(trio) => Homes::Sentinels {
+                sentinels: trio.sentinels.iter().map(|sentinel| sentinel.port).collect(),
+                servers: trio.servers.iter().map(RedisServer::port).collect(),
+            },
             Servers::Six(six) => Homes::Nodes(six.ports()),
         }
     }
@@ -155,17 +159,29 @@ async fn a_node_dies(six: &mut Six, which: usize) {
 #[derive(Clone)]
 pub enum Homes {
     One(u16),
-    Sentinels(Vec<u16>),
+    Sentinels { sentinels: Vec<u16>, servers: Vec<u16> },
     Nodes(Vec<u16>),
 }
 
 impl Homes {
+    /// Whether no server is a primary but these. Sentinels tell of a promoted server seconds after it no longer follows
+    /// its primary, which accepts writes until then.
+    async fn are_alone(&self, primaries: &[u16]) -> bool {
+        let Homes::Sentinels { servers, .. } = self else { return true };
+        let roles = servers.iter().map(|port| async {
+            let role: Vec<Value> = ask(*port, &["ROLE"]).await?;
+            let is_primary = redis::from_redis_value::<String>(role.into_iter().next()?).ok()? == "master";
+            is_primary.then_some(*port)
+        });
+        join_all(roles).await.into_iter().flatten().eq(primaries.iter().copied())
+    }
+
     /// The ports of the primaries, in order, as most of those that answer say.
     pub async fn primaries(&self) -> Vec<u16> {
         let mut votes: BTreeMap<Vec<u16>, usize> = BTreeMap::new();
         match self {
             Homes::One(port) => return vec![*port],
-            Homes::Sentinels(sentinels) => {
+            Homes::Sentinels { sentinels, .. } => {
                 for port in sentinels {
                     let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
                     let at: Option<(String, u16)> = ask(*port, &words).await;
@@ -192,19 +208,22 @@ impl Homes {
     /// Says which servers are the primaries, and records each change: on a machine that stood still, replicas may be
     /// promoted without a fault of the test.
     pub async fn follow(self, outside: Outside, book: Book) {
-        let (mut before, mut seen_us) = (Vec::new(), now_us());
+        let (mut before, mut alone_us, mut open) = (Vec::new(), now_us(), None);
         loop {
-            let (now, begun_us) = (self.primaries().await, now_us());
+            let begun_us = now_us();
+            let now = self.primaries().await;
             if now != before && !now.is_empty() {
                 outside.set_homes(&now).await;
                 if !before.is_empty() {
-                    let what = "another primary".to_owned();
-                    let (hurt, loses) = (Hurt::Servers, Loses::Recent);
-                    book.saw(Span { what, hurt, loses, from_us: seen_us, to_us: now_us() });
+                    let begin = || book.open_since(alone_us, "another primary", Hurt::Servers, Loses::Recent);
+                    open.get_or_insert_with(begin);
                 }
                 before = now;
             }
-            seen_us = begun_us;
+            if self.are_alone(&before).await {
+                open.take().into_iter().for_each(|open| book.close(open));
+                alone_us = begun_us;
+            }
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -85,18 +85,18 @@ impl Book {
 
     /// Records a fault before it begins. Until it is closed, it has no end.
     pub fn open(&self, what: impl Into<String>, hurt: Hurt, loses: Loses) -> Open {
+        self.open_since(now_us(), what, hurt, loses)
+    }
+
+    /// Records a fault that the test observed, and that began earlier.
+    pub fn open_since(&self, from_us: u64, what: impl Into<String>, hurt: Hurt, loses: Loses) -> Open {
         let mut spans = self.spans();
-        spans.push(Span { what: what.into(), hurt, loses, from_us: now_us(), to_us: u64::MAX });
+        spans.push(Span { what: what.into(), hurt, loses, from_us, to_us: u64::MAX });
         Open(spans.len() - 1)
     }
 
     pub fn close(&self, open: Open) {
         self.spans()[open.0].to_us = now_us();
-    }
-
-    /// Records a fault that the test observed.
-    pub fn saw(&self, span: Span) {
-        self.spans().push(span);
     }
 
     pub fn all(&self) -> Vec<Span> {

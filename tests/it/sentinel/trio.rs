@@ -3,7 +3,7 @@
 use heartline::testing::RedisServer;
 
 use crate::support::sentinel::{SERVICE, Sentinel, ask};
-use crate::support::{PATIENCE, eventually, turn};
+use crate::support::{PATIENCE, ask_port, eventually, turn};
 
 pub struct Trio {
     pub servers: Vec<RedisServer>,
@@ -86,15 +86,20 @@ impl Trio {
 
     /// A planned failover while all are healthy.
     pub async fn fail_over(&self) {
-        let said: Option<String> = ask(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
+        let said = order(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
         assert_eq!(said.as_deref(), Some("OK"));
     }
 
     /// Changes a setting of all sentinels.
     pub async fn set(&self, name: &str, value: &str) {
         for sentinel in &self.sentinels {
-            let said: Option<String> = ask(sentinel.port, &["SENTINEL", "SET", SERVICE, name, value]).await;
+            let said = order(sentinel.port, &["SENTINEL", "SET", SERVICE, name, value]).await;
             assert_eq!(said.as_deref(), Some("OK"), "{name}");
         }
     }
+}
+
+/// A sentinel writes its file before it answers an order, which may take seconds on a busy disk.
+async fn order(port: u16, words: &[&str]) -> Option<String> {
+    ask_port(port, words, PATIENCE).await
 }

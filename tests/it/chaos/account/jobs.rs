@@ -203,7 +203,8 @@ fn checkpoints(evidence: &Evidence, report: &mut Report) {
                 if seen.step < newest.unwrap_or(0) {
                     let lines: Vec<_> =
                         evidence.lines.iter().filter(|(_, line)| is_about(line, (LONG, &seen.id))).collect();
-                    report.breach("an old checkpoint", &seen.id, format!("{seen:?} at {at}: {lines:?}"));
+                    let faults = evidence.faults_before(*at);
+                    report.breach("an old checkpoint", &seen.id, format!("{seen:?} at {at}: {faults:?} {lines:?}"));
                 }
             }
             _ => {}

@@ -82,6 +82,12 @@ impl Evidence {
         self.spans.iter().any(|span| span.loses == Loses::All && span.may_lose(at_us))
     }
 
+    /// The faults in the 15 s before this time.
+    fn faults_before(&self, at_us: u64) -> Vec<String> {
+        let is_near = |span: &&Span| span.overlaps(at_us.saturating_sub(15_000_000), at_us);
+        self.spans.iter().filter(is_near).map(Span::to_string).collect()
+    }
+
     /// The process of each worker.
     fn pids(&self) -> BTreeMap<&str, u32> {
         let started = self.lines.iter().filter_map(|(_, line)| match line {

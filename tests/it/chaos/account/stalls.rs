@@ -77,12 +77,7 @@ pub fn account(evidence: &Evidence, report: &mut Report) {
             report.at_risk += 1;
         } else {
             report.false_stalls += 1;
-            let faults: Vec<String> = evidence
-                .spans
-                .iter()
-                .filter(|s| s.from_us + 15_000_000 > at_us && s.overlaps(at_us - 5_000_000, at_us))
-                .map(Span::to_string)
-                .collect();
+            let faults = evidence.faults_before(at_us);
             let runs: Vec<_> =
                 evidence.lines.iter().filter(|(_, line)| is_about(line, (&stall.task, stall.id.as_str()))).collect();
             let seen = format!("{stall:?} {faults:?} {runs:?}");
