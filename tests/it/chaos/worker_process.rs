@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use heartline::{
-    App, Context, Durability, JobError, Limit, Outcome, Overlap, RetryPolicy, Schedule, StallOptions, TaskOptions,
-    TaskRef,
+    App, Context, Durability, JobError, Limit, Outcome, Overlap, Rate, RetryPolicy, Schedule, StallOptions,
+    TaskOptions, TaskRef,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -34,6 +34,10 @@ pub const IN_CODE: [&str; 2] = ["export", "poll"];
 /// How many steps a long job has, and how long each takes.
 pub const STEPS: u32 = 6;
 const STEP: Duration = Duration::from_millis(500);
+
+/// How many jobs with keys start within any such time. More than arrive, so that this limits them after an outage.
+pub const STARTS: u32 = 48;
+pub const WINDOW: Duration = Duration::from_secs(2);
 
 /// How long a failed job waits, or a handler before it calls again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -121,7 +125,7 @@ fn declare(app: &App, role: &Role, outside: &Outside) {
     add(LONG, options(plan));
     add(UNIQUE, ahead.clone());
     let of_key = Limit::new().running(plan.per_key);
-    add(KEYED, options(plan).key("/key").per_key(of_key).max_running(plan.most));
+    add(KEYED, options(plan).key("/key").per_key(of_key).max_running(plan.most).rate(Rate::new(STARTS, WINDOW)));
     if let Some(durability) = durability(role.kind) {
         add(SURE, ahead.clone().durability(durability).settle_replicated(true));
     }

@@ -1,4 +1,4 @@
-//! No key, and no task, has more jobs at a time than its limit.
+//! No key, and no task, has more jobs at a time than its limit, and no task has more starts than its rate.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::Evidence;
 use crate::chaos::outside::{Line, Run};
 use crate::chaos::plan::Plan;
 use crate::chaos::report::Report;
-use crate::chaos::spans::{Hurt, Loses, RISK_US, Span};
-use crate::chaos::worker_process::KEYED;
+use crate::chaos::spans::{Hurt, Loses, RISK_US};
+use crate::chaos::worker_process::{KEYED, STARTS, WINDOW};
 
 /// How long a new limit may take until it applies.
 const APPLIES_US: u64 = 5_000_000;
@@ -24,6 +24,7 @@ struct Held<'a> {
 }
 
 pub fn account(evidence: &Evidence, report: &mut Report) {
+    starts(evidence, report);
     let mut held: Vec<Held<'_>> = Vec::new();
     for one in runs(evidence) {
         // All of these are held at this moment. So they were all held when the last of them was claimed.
@@ -42,6 +43,21 @@ pub fn account(evidence: &Evidence, report: &mut Report) {
                 report.over_limit += 1;
                 report.breach(what, &id, format!("{} of {limit} at {now}: {held:?}", held.len()));
             }
+        }
+    }
+}
+
+/// No more jobs with keys start within the window of their rate than it says, wherever the window begins.
+fn starts(evidence: &Evidence, report: &mut Report) {
+    // The fence is the time of the start.
+    let mut starts: Vec<u64> =
+        evidence.begins().filter(|(_, run)| run.task == KEYED).map(|(_, run)| run.fence).collect();
+    starts.sort_unstable();
+    for window in starts.windows(STARTS as usize + 1) {
+        let (first, last) = (window[0], window[STARTS as usize]);
+        if last - first < WINDOW.as_micros() as u64 && !is_after_loss(evidence, first, last) {
+            report.over_limit += 1;
+            report.breach("over the rate of a task", KEYED, format!("{} starts from {first} to {last}", window.len()));
         }
     }
 }
@@ -72,9 +88,7 @@ fn runs(evidence: &Evidence) -> Vec<Held<'_>> {
 /// The largest limit that may be in force at this time.
 fn limit_at(evidence: &Evidence, at_us: u64, limit_of: fn(&Plan) -> u32) -> u32 {
     // After a loss of data, older processes may declare theirs first.
-    let is_recent =
-        |span: &Span| span.loses != Loses::Nothing && span.overlaps(at_us.saturating_sub(AFTER_LOSS_US), at_us);
-    if evidence.spans.iter().any(is_recent) {
+    if is_after_loss(evidence, at_us, at_us) {
         return u32::MAX;
     }
     let started = evidence.lines.iter().filter_map(|(started_us, line)| match line {
@@ -84,4 +98,10 @@ fn limit_at(evidence: &Evidence, at_us: u64, limit_of: fn(&Plan) -> u32) -> u32 
     let plans: Vec<(u64, Plan)> = [(0, Plan::FIRST)].into_iter().chain(started).collect();
     let applies = plans.iter().rposition(|(started_us, _)| started_us + APPLIES_US < at_us).unwrap_or(0);
     plans[applies..].iter().map(|(_, plan)| limit_of(plan)).max().unwrap_or(u32::MAX)
+}
+
+/// Whether a server lost data within this time or shortly before.
+fn is_after_loss(evidence: &Evidence, from_us: u64, to_us: u64) -> bool {
+    let from_us = from_us.saturating_sub(AFTER_LOSS_US);
+    evidence.spans.iter().any(|span| span.loses != Loses::Nothing && span.overlaps(from_us, to_us))
 }

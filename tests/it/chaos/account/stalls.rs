@@ -87,12 +87,16 @@ pub fn account(evidence: &Evidence, report: &mut Report) {
     detections(evidence, &measured, &stalls, report);
 }
 
-/// Whether the run of this process had ended, and the server that recorded it may have lost that.
+/// Whether the run of this process had ended, and the server that recorded it may have lost that. Or whether it never
+/// began, since the reply of its claim was lost with a server.
 fn outcome_is_lost(evidence: &Evidence, stall: &StalledEvent, pid: u32) -> bool {
     let at_us = us_of(stall.at);
     let is_of = |run: &Run| run.pid == pid && run.task == stall.task && run.id == stall.id.as_str();
     // Fences are times: the stalled run is the last one that was claimed before.
     let claimed = evidence.begins().filter(|(_, run)| is_of(run) && run.fence < at_us).map(|(_, run)| run.fence).max();
+    if claimed.is_none() {
+        return evidence.may_be_lost_between(at_us - REACHED_US, at_us);
+    }
     let mut ends = evidence.ends_of_runs().filter(|(_, run)| is_of(run) && Some(run.fence) == claimed);
     ends.any(|(ended_us, _)| ended_us < at_us && evidence.may_be_lost_by(ended_us, at_us))
 }
