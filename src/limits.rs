@@ -17,8 +17,8 @@ pub(crate) const LARGE: usize = 512 * 1024;
 /// The most jobs in one call of `dispatch` or `settle`: larger batches take longer per job.
 pub(crate) const BATCH: usize = 200;
 
-/// The most ended nodes that one call reports to a workflow: twice as many would take over 2 ms.
-pub(crate) const ENDS: usize = 100;
+/// The most ended nodes that one call reports to a workflow, each of which may open another (`OPENS` in the scripts).
+pub(crate) const ENDS: usize = 64;
 
 /// The most bytes of payloads or results in one call of many jobs: more would block the server for milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;

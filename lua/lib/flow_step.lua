@@ -1,5 +1,5 @@
--- How many nodes a call opens or skips: these cost most.
-local OPENS = 100
+-- How many nodes a call opens or skips: these cost most, and a call should take at most 2 ms.
+local OPENS = 64
 
 -- The budget of a call: edges to follow, and nodes to open or skip.
 local function a_budget()

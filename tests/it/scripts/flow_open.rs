@@ -38,13 +38,13 @@ async fn only_the_state_ready_is_changed() {
 }
 
 #[tokio::test]
-async fn each_call_looks_at_100_nodes_and_the_next_continues() {
-    let mut task = all_ready(250).await;
-    for (from, more, open) in [(0, 1, 100), (100, 1, 200), (200, 0, 250)] {
+async fn each_call_looks_at_64_nodes_and_the_next_continues() {
+    let mut task = all_ready(150).await;
+    for (from, more, open) in [(0, 1, 64), (64, 1, 128), (128, 0, 150)] {
         let reply = task.ok("flow_open", "a 1").await;
         assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 t '' 0 here in-{from} ")), "{}", &reply[..60]);
         assert_eq!(reply.matches(" here in-").count(), open - from);
-        assert_keys!(task, format!("head a=1 0 250 {open} d -"));
+        assert_keys!(task, format!("head a=1 0 150 {open} d -"));
         let cursor = if more == 1 { format!(r#"hash {{"a/1": "{open}"}}"#) } else { String::new() };
         assert_eq!(task.held("cursor").await, cursor);
         assert_eq!(task.held("outbox").await.contains("\"o a/1\""), more == 1);
@@ -54,9 +54,9 @@ async fn each_call_looks_at_100_nodes_and_the_next_continues() {
 
 #[tokio::test]
 async fn the_last_full_page_is_the_last_call() {
-    let mut task = all_ready(200).await;
+    let mut task = all_ready(128).await;
     assert!(task.ok("flow_open", "a 1").await.starts_with("[opened 1 0 a 0 "));
-    assert!(task.ok("flow_open", "a 1").await.starts_with("[opened 0 0 a 100 "));
+    assert!(task.ok("flow_open", "a 1").await.starts_with("[opened 0 0 a 64 "));
     assert_keys!(task, "no cursor");
 }
 
@@ -159,9 +159,9 @@ async fn an_instance_that_ends_midway_leaves_no_cursor() {
         } else {
             task.write("stopping a=failed ").await;
         }
-        let ends: Vec<String> = (0..100).map(|node| format!("a {node} 1 x -")).collect();
+        let ends: Vec<String> = (0..64).map(|node| format!("a {node} 1 x -")).collect();
         task.ok("flow_advance", &ends.join(" ")).await;
-        assert_keys!(task, "head a=1 1 600 0 d -");
+        assert_keys!(task, "head a=1 1 636 0 d -");
         assert_keys!(task, "no outbox, cursor", "{end}");
     }
 }

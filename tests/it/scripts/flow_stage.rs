@@ -185,9 +185,9 @@ async fn an_instance_count_that_is_not_a_number_stops_no_part() {
 async fn the_largest_graph_starts_opens_and_is_removed_in_parts() {
     let mut task = Task::new().await;
     assert_eq!(task.start_in_parts(&loose(10_000), "a", "n", 500).await, "[started]");
-    for page in 0..100 {
+    for page in 0..157 {
         let reply = task.ok("flow_open", "a 1").await;
-        assert!(reply.starts_with(&format!("[opened {} 0 a {} 1 ", u8::from(page < 99), 100 * page)));
+        assert!(reply.starts_with(&format!("[opened {} 0 a {} 1 ", u8::from(page < 156), 64 * page)));
     }
     assert_keys!(task, "head a=1 0 10000 10000 d -");
     assert_eq!(task.trim_whole("a").await, [""; 0]);
