@@ -124,7 +124,7 @@ async fn another_is_promoted(trio: &mut Trio, fault: ServerFault) {
     match fault {
         ServerFault::KillPrimary(_) => block_in_place(|| trio.servers[at].kill()),
         ServerFault::FreezePrimary => trio.servers[at].freeze().unwrap(),
-        _ => trio.fail_over().await,
+        _ => trio.fails_over(before).await,
     }
     trio.another_than(before).await;
     match fault {

@@ -1,5 +1,7 @@
 //! One primary, two replicas and three sentinels, on private servers.
 
+use std::time::Duration;
+
 use heartline::testing::RedisServer;
 
 use crate::support::sentinel::{SERVICE, Sentinel, ask};
@@ -82,6 +84,18 @@ impl Trio {
             (port != before && says.as_deref() == Some("master")).then_some(port)
         })
         .await
+    }
+
+    /// A planned failover, until another server is the primary. On a busy machine, the sentinels may give one up, and do
+    /// not repeat it.
+    pub async fn fails_over(&self, before: u16) {
+        for _ in 0..10 {
+            let _: Option<String> = order(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
+            if tokio::time::timeout(Duration::from_secs(12), self.another_than(before)).await.is_ok() {
+                return;
+            }
+        }
+        panic!("no other server became the primary in ten failovers");
     }
 
     /// A planned failover while all are healthy.
