@@ -116,6 +116,15 @@ impl View<'_> {
         }
     }
 
+    /// The first node that failed, which [`said`](View::said) is about.
+    pub(super) fn failed_node(&self) -> Option<NodeReport> {
+        let (node, said) = self.state.broken_by.as_ref().filter(|(_, said)| !said.is_empty())?;
+        // A node that could not be read may have no job, or one that has not failed.
+        let is_corrupt = self.state.is_unplaced || StoredError::from_json(said).code == codes::CORRUPT;
+        let at = usize::try_from(*node).ok().filter(|at| !is_corrupt && *at < self.shape.nodes.len())?;
+        Some(self.node(at)).filter(|node| node.state == NodeState::Failed)
+    }
+
     /// The code and message of what ended or paused the instance.
     pub(super) fn said(&self) -> (Option<String>, Option<String>) {
         if self.state.is_unplaced {

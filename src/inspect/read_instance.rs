@@ -95,6 +95,7 @@ impl Inspector {
                 .and_then(|(node, _)| Some(shape.nodes.get(*node as usize)?.name.clone())),
             code,
             message,
+            failed_node: view.failed_node(),
             node_count: shape.nodes.len(),
             nodes,
             next: (last < shape.nodes.len()).then_some(last as u32),

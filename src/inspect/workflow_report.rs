@@ -138,6 +138,9 @@ pub struct InstanceReport {
     pub code: Option<String>,
     /// The message of that failure, or the reason of the cancel.
     pub message: Option<String>,
+    /// The first node that failed, which the message is about, also if it is on another page. `None` if none did, or if damaged data
+    /// ended it.
+    pub failed_node: Option<NodeReport>,
     /// How many nodes it has.
     pub node_count: usize,
     /// The nodes of this page, in the order of the graph.

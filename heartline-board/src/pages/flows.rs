@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use heartline::{Diagnosis, InstanceReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Diagnosis, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge, grouped};
@@ -155,8 +155,8 @@ struct InstancePage {
     facts: Vec<(&'static str, String)>,
     broken: Option<String>,
     advice: Vec<Advice>,
-    /// The page of the first job that failed, under the base of the board.
-    failed_job: Option<String>,
+    /// The node that failed first: what it is, and its page under the base of the board.
+    failed_node: Option<(&'static str, String)>,
     acts: Vec<(&'static str, &'static str, bool)>,
     /// The graph, if it is small enough to be drawn.
     picture: Option<Picture>,
@@ -188,7 +188,7 @@ pub(crate) async fn instance(
         broken: broken(&found),
         // The page of a subgraph links to its instance, and that is all the advice about it.
         advice: advice(&found).iter().filter(|_| is_root).map(|line| Advice::of(line, &frame)).collect(),
-        failed_job: failed_job(&found),
+        failed_node: found.failed_node.as_ref().and_then(|node| failed(&found.workflow, node)),
         acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
         frame,
         picture: picture(&found),
@@ -199,9 +199,9 @@ pub(crate) async fn instance(
     }))
 }
 
-fn failed_job(found: &InstanceReport) -> Option<String> {
-    let node = found.nodes.iter().find(|node| node.state == NodeState::Failed && node.job.is_some())?;
-    url(&found.workflow, node)
+fn failed(workflow: &str, node: &NodeReport) -> Option<(&'static str, String)> {
+    let what = if node.child.is_some() { "Failed subgraph" } else { "Failed job" };
+    Some((what, url(workflow, node)?))
 }
 
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {

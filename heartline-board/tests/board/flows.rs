@@ -103,3 +103,27 @@ async fn an_instance_can_be_paused_resumed_cancelled_and_retried() {
     );
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn the_text_the_link_and_the_command_name_the_same_node() {
+    let site = Site::new().await;
+    let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    let graph = Graph::new();
+    // The node that fails first is not the first of the graph.
+    let cleans = graph.node("cleans", &EXPORT, "fail".to_owned());
+    let _ = cleans.after(&graph.node("breaks", &EXPORT, "fail".to_owned())).always();
+    flow.start(graph).id("one").await.unwrap();
+    let worker = site.worker();
+    let page = async || site.page("/instance?workflow=nightly&id=one").await;
+    until("it failed", async || page().await.contains("<dt>State</dt><dd>failed</dd>")).await;
+    let failed = page().await;
+    for part in [
+        "<p>breaks: &#60;img",
+        "href=\"/job?task=export&#38;id=~nightly%2Fone%2F1%2F1\">Failed job</a>",
+        "jobs show -t export &#39;~nightly/one/1/1&#39;",
+    ] {
+        assert!(failed.contains(part), "{part}: {failed}");
+    }
+    assert!(!failed.contains("jobs show -t export &#39;~nightly/one/0/1"), "{failed}");
+    let _ = worker.stop().await.unwrap();
+}

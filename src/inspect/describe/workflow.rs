@@ -2,8 +2,7 @@
 
 use super::super::text::{exact, quoted, shown};
 use super::super::workflow_report::{InstanceReport, NodeReport};
-use crate::job::failure::codes;
-use crate::job::instance::{NodeState, WorkflowState};
+use crate::job::instance::WorkflowState;
 
 /// Who paused an instance, why and when, if known.
 #[must_use]
@@ -50,16 +49,16 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         )),
         _ => {}
     }
-    // A node that could not be read may have no job, or one that has not failed.
-    let is_corrupt = found.code.as_deref() == Some(codes::CORRUPT);
-    let has_failed = |node: &&NodeReport| node.state == NodeState::Failed && node.job.is_some();
-    let first = found.nodes.iter().filter(|_| !is_corrupt).find(has_failed);
-    if let Some((job, task)) = first.and_then(|node| Some((node.job.as_ref()?, node.task.as_ref()?))) {
-        lines.push(format!(
-            "`heartline jobs show -t {} {}` shows how its job failed.",
-            quoted(task),
-            quoted(job.as_str())
-        ));
-    }
+    lines.extend(found.failed_node.as_ref().and_then(|node| how_it_failed(&found.workflow, node)));
     lines
+}
+
+/// How to see why a node failed.
+fn how_it_failed(workflow: &str, node: &NodeReport) -> Option<String> {
+    let of_node = format!("shows how {} failed.", shown(&node.name));
+    if let Some(child) = &node.child {
+        return Some(format!("`heartline flows show {} {}` {of_node}", quoted(workflow), quoted(child)));
+    }
+    let (task, job) = (node.task.as_ref()?, node.job.as_ref()?);
+    Some(format!("`heartline jobs show -t {} {}` {of_node}", quoted(task), quoted(job.as_str())))
 }
