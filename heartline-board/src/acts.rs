@@ -446,7 +446,7 @@ async fn of_flow(inspector: &Inspector, wanted: &Wanted) -> Result<String, Error
 async fn step_by_step(mut act: BulkAction, done: &str, run: &Run) -> Result<String, Error> {
     let mut is_stopped = false;
     while let Some(so_far) = act.next_batch().await? {
-        run.progress(format!("{} {done}, {} refused, {} read", so_far.done, so_far.refused, so_far.looked));
+        run.progress(format!("{}, {} refused, {} read", changed(so_far, done), so_far.refused, so_far.looked));
         if run.is_stopped() && !so_far.is_complete {
             is_stopped = true;
             break;
@@ -455,7 +455,7 @@ async fn step_by_step(mut act: BulkAction, done: &str, run: &Run) -> Result<Stri
     let report = act.report();
     run.lines(lines(report));
     let stopped = if is_stopped { "; stopped: the other jobs are unchanged" } else { "" };
-    Ok(format!("{} {done}, {} refused{stopped}", report.done, report.refused))
+    Ok(format!("{}, {} refused{stopped}", changed(report, done), report.refused))
 }
 
 /// Waits for an action that watches for an interval before it decides.
@@ -544,6 +544,7 @@ async fn repair(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run
 }
 
 fn lines(report: &BulkReport) -> Vec<String> {
-    let requested = (report.requested > 0).then(|| format!("{} requested from their workers", report.requested));
-    requested.into_iter().chain(report.refusals.iter().map(ToString::to_string)).collect()
+    let asked = "A job that was asked to stop ends as cancelled when its handler has stopped.";
+    let asked = (report.requested > 0).then(|| asked.to_owned());
+    asked.into_iter().chain(report.refusals.iter().map(ToString::to_string)).collect()
 }

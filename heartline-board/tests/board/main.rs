@@ -1,6 +1,7 @@
 //! The board over HTTP, as a browser uses it, on real servers and workers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod acts;
 mod cluster;
 mod dispatch;
 mod find;

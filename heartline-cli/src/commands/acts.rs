@@ -215,12 +215,7 @@ pub(super) fn print_report(session: &Session, report: &BulkReport, done: &str, i
 
 fn print_lines(session: &Session, report: &BulkReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     let Some(out) = session.out.for_person(report)? else { return Ok(()) };
-    let asked = if report.requested > 0 {
-        format!(", {} requested from their workers", report.requested)
-    } else {
-        String::new()
-    };
-    out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
+    out.line(format!("{}, {} refused", changed(report, done), report.refused))?;
     for refused in report.refusals.iter().take(PRINTED) {
         out.line(format!("  {}", shown(&refused.to_string())))?;
     }

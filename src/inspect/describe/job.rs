@@ -83,9 +83,13 @@ fn waits_because(job: &JobReport, now: SystemTime) -> Option<String> {
 #[must_use]
 pub fn changed(report: &BulkReport, done: &str) -> String {
     let changed = report.done - report.cancelled_instead;
-    match report.cancelled_instead {
-        0 => format!("{changed} {done}"),
-        cancelled => format!("{changed} {done}, {cancelled} cancelled, as requested before"),
+    let asked = many(report.requested, "running job");
+    match (report.cancelled_instead, report.requested) {
+        (0, 0) => format!("{changed} {done}"),
+        (cancelled, 0) => format!("{changed} {done}, {cancelled} cancelled, as requested before"),
+        // Only a cancel asks workers.
+        _ if changed == 0 => format!("{asked} asked to stop"),
+        _ => format!("{changed} {done}, {asked} asked to stop"),
     }
 }
 
