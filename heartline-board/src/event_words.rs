@@ -1,7 +1,7 @@
 //! An event of a job in words.
 
 use heartline::Event;
-use heartline::inspect::describe::rest_of;
+use heartline::inspect::describe::{rest_of, stall_reason};
 use heartline::inspect::text::{brief, span};
 
 use crate::badge::Badge;
@@ -54,7 +54,7 @@ impl EventWords {
                     "flat",
                     what,
                     stalled.worker.as_ref(),
-                    format!("{}, stall {}", stalled.reason, stalled.stalled_count),
+                    format!("{}, stall {}", stall_reason(stalled.reason), stalled.stalled_count),
                 )
             }
             Event::Snoozed { delay, .. } => {

@@ -86,7 +86,7 @@ impl fmt::Display for StallReport {
             f.write_str(", which was seen again since")?;
         }
         if *reason == StallReason::WorkerRestarted {
-            write!(f, "; {} found it gone, or took over its name", self.witness)?;
+            write!(f, "; {}, on the same host or with its name, found its process gone", self.witness)?;
         }
         if *reason == StallReason::Replaced {
             write!(f, "; {} took over its name, and it did not stop in time", self.witness)?;

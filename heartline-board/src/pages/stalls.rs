@@ -7,6 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+use heartline::inspect::describe::stall_reason;
 use heartline::{FleetReport, PoisonSuspect, RejectedReport, StalledEvent};
 use serde::Deserialize;
 
@@ -115,6 +116,6 @@ pub(crate) fn unread(fleet: &FleetReport) -> String {
 /// A row on the page of all tasks.
 fn latest_row(stall: &StalledEvent) -> Row {
     let holder = stall.worker.as_ref().map_or("no worker", |worker| worker.as_str());
-    let text = format!("{}, held by {holder}, stall {}", stall.reason, stall.stalled_count);
+    let text = format!("held by {holder}, stall {}: {}", stall.stalled_count, stall_reason(stall.reason));
     Row { stall: stall.clone(), text }
 }

@@ -84,3 +84,22 @@ async fn a_job_shows_its_runs_as_bars_and_its_payload_as_a_tree() {
     let rows = "<details open><summary><span class=\"k\">rows</span>: <span class=\"pun\">[ 2 items ]</span></summary>";
     assert!(page.contains(rows) && !page.contains("<h2>Runs</h2>"), "{page}");
 }
+
+#[tokio::test]
+async fn the_reason_of_a_stall_is_explained_where_it_is_shown() {
+    let site = Site::of_one_table().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    for stream in ["stalls", "events"] {
+        let mut stall = redis::cmd("XADD");
+        stall.arg(format!("board:{{export}}:{stream}")).arg("*").arg("total").arg(9).arg("worker").arg("v");
+        stall.arg("reason").arg("worker_restarted").arg("stalled").arg("a 1 recovered w");
+        let () = stall.query_async(&mut site.raw().await).await.unwrap();
+    }
+    let means = "worker_restarted (a worker on the same host or with the same name found its process gone)";
+    for page in ["/stalls", "/job?task=export&id=a"] {
+        let shown = site.page(page).await;
+        assert!(shown.contains(means), "{page}: {shown}");
+    }
+    let shown = site.page("/stalls?task=export").await;
+    assert!(shown.contains("v, on the same host or with its name, found its process gone"), "{shown}");
+}

@@ -184,7 +184,7 @@ async fn a_killed_worker_is_explained_with_its_witness_and_its_job() {
 
     let told = bench.run(&["stalls", "explain", "-t", "script", "killed"]).await.ok();
     let held = format!("job killed of the task script was held by {dead}, which was last seen ");
-    let seen = format!(" before; {heir_id} found it gone, or took over its name; ");
+    let seen = format!(" before; {heir_id}, on the same host or with its name, found its process gone; ");
     let counted = "; stall 1, max_count 1: recovered";
     for part in [&held, &seen, counted] {
         assert!(told.contains(part), "{part}: {told}");
@@ -201,7 +201,7 @@ async fn a_killed_worker_is_explained_with_its_witness_and_its_job() {
     let every = page(&board, "/stalls");
     assert!(
         every.contains(&format!(
-            "<td class=\"c-end\">recovered</td><td class=\"wide\">worker_restarted, held by {dead}, stall 1</td>"
+            "<td class=\"c-end\">recovered</td><td class=\"wide\">held by {dead}, stall 1: worker_restarted ("
         )),
         "{every}"
     );

@@ -12,6 +12,7 @@ use super::super::limits::LimitReached;
 use super::super::page::JobRow;
 use super::super::text::{brief, exact, many, shown, span};
 use crate::job::state::JobState;
+use crate::stall::action::StallReason;
 
 /// `heartline work` stores this as the progress of a job whose program it cannot start.
 pub const PROGRAM_NOT_STARTED: &str = "program_not_started";
@@ -146,6 +147,20 @@ pub fn rest_of(event: &impl Serialize) -> String {
         }
     }
     rest.join(" ")
+}
+
+/// The reason of a stall, with what it means.
+#[must_use]
+pub fn stall_reason(reason: StallReason) -> String {
+    let means = match reason {
+        StallReason::Silent => "no heartbeat of its worker came for a whole interval",
+        StallReason::HandlerSilent => "no heartbeat of its handler came for a whole interval",
+        StallReason::WorkerRestarted => "a worker on the same host or with the same name found its process gone",
+        StallReason::Replaced => "another worker took the name of its worker",
+        StallReason::Manual => "a person decided",
+        StallReason::Requeued => "its worker had not begun it",
+    };
+    format!("{reason} ({means})")
 }
 
 /// How many jobs a repair of these runs again or removes, for a confirmation; empty if none.

@@ -8,7 +8,9 @@ mod task;
 mod worker;
 mod workflow;
 
-pub use job::{CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again};
+pub use job::{
+    CodeCount, PROGRAM_NOT_STARTED, STATES, changed, codes, facts, meaning, rest_of, runs_again, stall_reason,
+};
 pub use lane::{lane_counts, lane_limits, lane_state, waits_because};
 #[cfg(feature = "schedules")]
 pub use schedule::{NextTick, next_ticks};
