@@ -114,7 +114,7 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
         Kind::SlotsTaken { .. } => vec![jobs("Running jobs", "running"), by_task("Lanes", "lanes")],
         Kind::JobsParked { .. } => vec![jobs("Running jobs", "running")],
         Kind::KeyFull { .. } => {
-            vec![link("Full keys", pages.of("lanes", &[("task", task), ("state", "full")]))]
+            vec![link("Full or paused keys", pages.of("lanes", &[("task", task), ("state", "full")]))]
         }
         Kind::JobsWillFail { first: Some(first), .. } => vec![job("First job", first)],
         Kind::JobsWillFail { .. } => vec![jobs("Running jobs", "running")],

@@ -83,7 +83,7 @@ pub(crate) fn word(kind: &Kind) -> &'static str {
         Kind::JobsParked { .. } => "silent jobs",
         Kind::SlotsTaken { .. } => "slots taken",
         Kind::SlotsHeldByLostRuns { .. } => "slots lost",
-        Kind::KeyFull { .. } => "keys full",
+        Kind::KeyFull { .. } => "keys full or paused",
         Kind::PoisonSuspects { .. } | Kind::FailedSuspects { .. } => "suspects",
         Kind::JobsWillFail { .. } => "will fail",
         Kind::JobsWithoutPlace { .. } => "misplaced",

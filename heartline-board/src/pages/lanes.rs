@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use heartline::inspect::describe::{lane_limits, lane_state};
 use heartline::inspect::text::many;
-use heartline::{Lane, LaneState};
+use heartline::{Lane, LaneState, LimitReached};
 use serde::Deserialize;
 
 use crate::frame::Frame;
@@ -30,8 +30,8 @@ pub(crate) struct Asked {
 struct LanesPage {
     frame: Frame,
     task: String,
-    /// The states with the numbers of their keys.
-    states: [(LaneState, u64); 3],
+    /// The states with the numbers of their keys, in words.
+    states: [(LaneState, String); 3],
     /// The state that is shown. Empty for all.
     shown: String,
     rows: Vec<Row>,
@@ -60,9 +60,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Ok::<_, heartline::Error>((lanes.list(state, LISTED).await?, lanes.with_settings(LISTED).await?))
     };
     let (report, own) = board.or_failed(read.await)?;
-    let states =
+    let counts =
         [(LaneState::Ready, report.ready), (LaneState::Resting, report.resting), (LaneState::Full, report.full)];
-    let all: u64 = states.iter().filter(|(of, _)| state.is_none_or(|state| state == *of)).map(|(_, keys)| keys).sum();
+    let all: u64 = counts.iter().filter(|(of, _)| state.is_none_or(|state| state == *of)).map(|(_, keys)| keys).sum();
+    let states = counts.map(|(of, keys)| match of {
+        LaneState::Full => (of, full_or_paused(keys, &own)),
+        _ => (of, format!("{keys} {of}")),
+    });
     Ok(answer(&LanesPage {
         frame: board.frame(&head),
         task: asked.task,
@@ -72,6 +76,19 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         rows: rows(&report.lanes, report.as_of),
         own: rows(&own, report.as_of),
     }))
+}
+
+/// The count of full keys, apart from that of paused ones, which Redis counts together.
+fn full_or_paused(keys: u64, own: &[Lane]) -> String {
+    let is_paused = |lane: &&Lane| matches!(lane.limit, Some(LimitReached::KeyPaused { .. }));
+    let paused = own.iter().filter(|lane| lane.state == LaneState::Full).filter(is_paused).count() as u64;
+    match keys.saturating_sub(paused) {
+        // The list of paused keys may be incomplete.
+        _ if own.len() >= LISTED => format!("{keys} full or paused"),
+        full if paused == 0 => format!("{full} full"),
+        0 => format!("{paused} paused"),
+        full => format!("{full} full, {paused} paused"),
+    }
 }
 
 fn rows(lanes: &[Lane], now: SystemTime) -> Vec<Row> {

@@ -74,6 +74,20 @@ async fn a_key_can_be_paused_limited_and_reset() {
 }
 
 #[tokio::test]
+async fn a_paused_key_is_not_counted_as_full() {
+    let site = with_keys(BoardOptions::behind_own_auth()).await;
+    assert!(act(&site, "lane_pause", &[]).await.status == 200);
+    // The next claim finds it paused.
+    let worker = site.worker();
+    until("it is counted", async || site.page("/lanes?task=export").await.contains(">1 paused</a>")).await;
+    let page = site.page("/lanes?task=export").await;
+    assert!(page.contains(">0 ready</a>") && page.contains("paused since") && !page.contains(" full</a>"), "{page}");
+    let task = site.page("/task?task=export").await;
+    assert!(task.contains("0 in turn, 0 resting, 1 full or paused"), "{task}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_read_only_board_shows_keys_and_changes_none() {
     let site = with_keys(BoardOptions::behind_own_auth().read_only()).await;
     site.export.lanes().set("acme <1>", Limit::new().running(1)).await.unwrap();

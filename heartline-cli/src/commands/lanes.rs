@@ -53,7 +53,7 @@ async fn lanes(session: &Session, task: &str) -> Result<Lanes, Failure> {
 async fn list(session: &Session, task: &str, state: Option<LaneState>, limit: usize) -> Result<(), Failure> {
     let report = lanes(session, task).await?.list(state, limit).await?;
     let Some(out) = session.out.for_person(&report)? else { return Ok(()) };
-    let counts = [(report.ready, "in turn"), (report.resting, "resting"), (report.full, "full")];
+    let counts = [(report.ready, "in turn"), (report.resting, "resting"), (report.full, "full or paused")];
     let counts: Vec<String> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
     out.line(format!("{}: {}", many(report.ready + report.resting + report.full, "key"), counts.join(", ")))?;
     table(out, &report.lanes, report.as_of)

@@ -7,12 +7,12 @@ async fn lanes_are_listed_with_what_they_wait_for() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
     let none = bench.run(&["lanes", "list", "export"]).await.ok();
-    assert_eq!(none, "0 keys: 0 in turn, 0 resting, 0 full\n");
+    assert_eq!(none, "0 keys: 0 in turn, 0 resting, 0 full or paused\n");
     for key in ["acme", "acme", "umbrella"] {
         bench.export.dispatch("x".into()).key(key).await.unwrap();
     }
     let shown = bench.run(&["lanes", "list", "export"]).await.ok();
-    assert!(shown.starts_with("2 keys: 2 in turn, 0 resting, 0 full\n"), "{shown}");
+    assert!(shown.starts_with("2 keys: 2 in turn, 0 resting, 0 full or paused\n"), "{shown}");
     assert!(shown.lines().any(|line| line.split_whitespace().eq(["acme", "ready", "2", "0"])), "{shown}");
     let full = bench.run(&["lanes", "list", "export", "--full", "--json"]).await.json();
     assert_eq!((&full["ready"], &full["lanes"]), (&2.into(), &serde_json::json!([])));
@@ -41,7 +41,7 @@ async fn a_key_gets_limits_and_pauses_of_its_own() {
     let told = bench.run(&["metrics", "--once"]).await.ok();
     assert!(told.contains("heartline_lanes{task=\"export\",state=\"ready\"} 1.0\n"), "{told}");
     let task = bench.run(&["task", "show", "export"]).await.ok();
-    assert!(task.contains("1 in turn, 0 resting, 0 full"), "{task}");
+    assert!(task.contains("1 in turn, 0 resting, 0 full or paused"), "{task}");
     assert!(run(&["pause", "export", "acme"]).await.starts_with("acme is paused: "));
     assert_eq!(run(&["pause", "export", "acme"]).await, "acme was already paused\n");
     let own = run(&["list", "export", "--own"]).await;

@@ -30,12 +30,12 @@ pub fn lane_state(lane: &Lane, now: SystemTime) -> String {
     }
 }
 
-/// How many keys of a task are in each state.
+/// How many keys of a task are in each state. Paused ones are among the full ones.
 #[must_use]
 pub fn lane_counts(counts: LaneCounts, now: SystemTime) -> String {
     let since = counts.full_since.map(|since| format!(", the first since {}", exact(since, now)));
     let LaneCounts { ready, resting, full, .. } = counts;
-    format!("{ready} in turn, {resting} resting, {full} full{}", since.unwrap_or_default())
+    format!("{ready} in turn, {resting} resting, {full} full or paused{}", since.unwrap_or_default())
 }
 
 /// Why the waiting jobs of a key do not run.
