@@ -1,10 +1,12 @@
 //! What runs in the background: audits, repairs, actions on many jobs; and what each role may do and see.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use heartline::{JobFilter, JobState};
+use heartline::{Context, JobError, JobFilter, JobState, TaskOptions};
 use heartline_board::BoardOptions;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::site::{Site, hidden, until};
 
@@ -249,4 +251,41 @@ async fn no_form_field_bypasses_a_check_or_fills_the_memory() {
     site.export.dispatch("x".into()).await.unwrap();
     let pause = site.post("/act", &[("act", "pause"), ("task", "tombstone"), ("worker", "x")]).await;
     assert_eq!((pause.status, site.app.inspector().task_names().await.unwrap().len()), (404, 1), "{pause:?}");
+}
+
+#[tokio::test]
+async fn a_full_server_is_described_as_it_behaves() {
+    let site = Site::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let passed = Arc::clone(&gate);
+    let handler = move |ctx: Context, is_strict: bool| {
+        let passed = Arc::clone(&passed);
+        async move {
+            passed.acquire().await?.forget();
+            ctx.checkpoint(&1)?;
+            if is_strict {
+                ctx.checkpoint_now(&1).await?;
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    let task = site.app.task("notes", TaskOptions::new(), handler).unwrap();
+    let jobs = task.dispatch_many([true, false]).await.unwrap();
+    let worker = site.worker();
+    until("they run", async || task.counts().await.unwrap().running == 2).await;
+    let mut limit = redis::cmd("CONFIG");
+    let () = limit.arg("SET").arg("maxmemory").arg(1).query_async(&mut site.raw().await).await.unwrap();
+    gate.add_permits(2);
+    // The outcomes are recorded: one used its only attempt, since its checkpoint was refused.
+    assert!(jobs[0].result().await.is_err());
+    jobs[1].result().await.unwrap();
+    assert_eq!(task.job(jobs[0].id().as_str()).await.unwrap().failed_attempts, 1);
+    let page = site.page("/").await;
+    for part in [
+        "% of maxmemory is used: dispatches, checkpoints and ticks are refused.",
+        "A handler that fails because <code>checkpoint_now</code> is refused uses an attempt",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let _ = worker.stop().await.unwrap();
 }

@@ -260,7 +260,10 @@ mod tests {
                 "the server writes no append-only file: a crash loses 3 writes since the last snapshot",
             ),
             (Memory { percent: None }, "the server has no maxmemory"),
-            (Memory { percent: Some(100) }, "100 % of maxmemory is used: dispatches are refused"),
+            (
+                Memory { percent: Some(100) },
+                "100 % of maxmemory is used: dispatches, checkpoints and ticks are refused",
+            ),
         ] {
             assert_eq!(kind.to_string(), what);
         }

@@ -69,11 +69,12 @@ kinds! { task:
     /// The part of `maxmemory` that is used. `None` if there is no limit.
     Memory { percent: Option<u64> } => match percent {
             None => "the server has no maxmemory".to_owned(),
-            Some(percent @ 100..) => format!("{percent} % of maxmemory is used: dispatches are refused"),
+            Some(percent @ 100..) => format!("{percent} % of maxmemory is used: dispatches, checkpoints and ticks are refused"),
             Some(percent) => format!("{percent} % of maxmemory is used"),
         },
         "set maxmemory to about 70 % of the memory of the host, and remove ended jobs (`heartline task purge TASK --state completed`): a full \
-         server refuses dispatches, and still records outcomes";
+         server still records outcomes, but refuses dispatches, ticks, workflows, progress and checkpoints. A handler that fails because \
+         `checkpoint_now` is refused uses an attempt";
     /// A call takes long compared with the shortest stall interval.
     SlowRoundTrip { longest_ms: u64, interval_ms: u64 } =>
         format!("a call takes up to {}, and the shortest stall interval is {}", time(*longest_ms), time(*interval_ms)),
