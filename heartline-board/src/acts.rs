@@ -90,10 +90,7 @@ pub(crate) async fn act(
         let board = Arc::clone(&board);
         async move {
             let result = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
-            board.counts.forget(&wanted.jobs.task);
-            for task in [wanted.jobs.task.as_str(), ""] {
-                board.schedules.forget(task);
-            }
+            board.forget(&wanted.jobs.task).await;
             result
         }
     });

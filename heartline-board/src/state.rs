@@ -103,6 +103,8 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Looks {
     last: Option<Seen>,
+    /// Whether a person changed something since the last read.
+    is_outdated: bool,
     /// The tasks and workers of the read before.
     earlier: Option<Arc<FleetReport>>,
     /// The last error, and when it occurred.
@@ -174,13 +176,18 @@ impl Board {
         if let Some((_, e)) = looks.failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(Arc::clone(e));
         }
-        if let Some(last) = looks.last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+        let is_fresh = |last: &Seen| last.at.elapsed() < FRESH;
+        if let Some(last) = looks.last.as_ref().filter(|last| is_fresh(last) && !looks.is_outdated) {
             return Ok((last.clone(), looks.earlier.clone()));
         }
-        match self.look_anew(looks.last.as_ref()).await {
+        match self.look_anew(looks.last.as_ref().filter(|_| !looks.is_outdated)).await {
             Ok(seen) => {
+                looks.is_outdated = false;
                 let before = looks.last.replace(seen.clone());
-                looks.earlier = before.map(|before| before.fleet);
+                // Rates over less than a second say nothing.
+                if let Some(before) = before.filter(|before| !is_fresh(before)) {
+                    looks.earlier = Some(before.fleet);
+                }
                 Ok((seen, looks.earlier.clone()))
             }
             Err(e) => {
@@ -188,6 +195,19 @@ impl Board {
                 looks.failed = Some((Instant::now(), Arc::clone(&e)));
                 Err(e)
             }
+        }
+    }
+
+    /// Reads everything again that an action on this task may have changed, when the next page needs it.
+    pub(crate) async fn forget(&self, task: &str) {
+        // A read that began before the action may have missed it: wait for its end.
+        self.seen.lock().await.is_outdated = true;
+        self.counts.forget(task);
+        self.codes.forget(task);
+        self.late.forget(task);
+        self.stalls.forget();
+        for task in [task, ""] {
+            self.schedules.forget(task);
         }
     }
 

@@ -60,6 +60,13 @@ impl Stalls {
         self.known()
     }
 
+    /// Reads new stalls, when the next page needs them.
+    pub(crate) fn forget(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = known.read.and_then(|at| at.checked_sub(FRESH));
+        *known = Arc::new(StallLog { read, ..StallLog::clone(&known) });
+    }
+
     fn known(&self) -> Arc<StallLog> {
         Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }

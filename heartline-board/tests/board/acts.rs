@@ -28,3 +28,19 @@ async fn a_cancel_says_that_a_running_job_was_asked_to_stop() {
     until("it has stopped", async || task.job("a").await.unwrap().state == JobState::Cancelled).await;
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn the_overview_is_right_at_once_after_an_action() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    until("it is listed", async || site.page("/").await.contains("/task?task=export")).await;
+    let calm = site.page("/").await;
+    assert!(!calm.contains("Paused by") && !calm.contains("paused</span>"), "{calm}");
+    let pause = [("act", "pause"), ("task", "export"), ("reason", "disk is full")];
+    assert!(site.post("/act", &pause).await.body.contains("export is paused"));
+    let page = site.page("/").await;
+    assert!(page.contains("Paused by board") && page.contains("disk is full"), "{page}");
+    assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("is resumed"));
+    let page = site.page("/").await;
+    assert!(!page.contains("Paused by board"), "{page}");
+}
