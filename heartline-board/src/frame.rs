@@ -88,6 +88,7 @@ fn section(path: &str) -> (&'static str, bool) {
         "/task" | "/jobs" | "/job" | "/dispatch" | "/lanes" | "/lane" => ("overview", false),
         "/workers" => ("workers", true),
         "/worker" => ("workers", false),
+        "/running" => ("running", true),
         "/flows" => ("flows", true),
         "/flow" | "/instance" => ("flows", false),
         "/schedules" => ("schedules", true),

@@ -36,6 +36,7 @@ mod options;
 mod pages;
 mod picture;
 mod plot;
+mod running;
 mod runs;
 mod scans;
 mod schedules;
@@ -72,6 +73,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/", get(pages::overview::page))
         .route("/find", get(pages::find::page))
         .route("/task", get(pages::task::page))
+        .route("/running", get(pages::running::page))
         .route("/jobs", get(pages::jobs::page))
         .route("/job", get(pages::job::page))
         .route("/value", get(pages::job::download))

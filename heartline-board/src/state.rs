@@ -20,6 +20,7 @@ use crate::history::History;
 use crate::live::Live;
 use crate::options::BoardOptions;
 use crate::plot::{self, Sparkline};
+use crate::running::Running;
 use crate::runs::Runs;
 use crate::scans::Scans;
 use crate::schedules::Schedules;
@@ -72,7 +73,7 @@ pub(crate) const ACTS: [&str; 27] = [
 /// How long a count of jobs is used.
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// How long a list of schedules is used.
+/// How long a list of schedules or of running jobs is used.
 const SCHEDULED: Duration = Duration::from_secs(2);
 
 /// The state of the board.
@@ -95,6 +96,8 @@ pub(crate) struct Board {
     pub(crate) series: Scans<TaskSeries>,
     /// By task; those of all tasks without a name.
     pub(crate) schedules: Scans<Schedules>,
+    /// Those of all tasks, without a name.
+    pub(crate) running: Scans<Running>,
     /// Locked during a read, so that concurrent requests share it.
     seen: Mutex<Looks>,
 }
@@ -139,6 +142,7 @@ impl Board {
             counts: Scans::lasting(COUNTED),
             series: Scans::lasting(RECORDED),
             schedules: Scans::lasting(SCHEDULED),
+            running: Scans::lasting(SCHEDULED),
             seen: Mutex::default(),
         }
     }
@@ -205,6 +209,7 @@ impl Board {
         self.counts.forget(task);
         self.codes.forget(task);
         self.late.forget(task);
+        self.running.forget("");
         self.stalls.forget();
         for task in [task, ""] {
             self.schedules.forget(task);

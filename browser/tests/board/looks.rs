@@ -71,6 +71,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
         "/".to_owned(),
         "/workers?all=yes".to_owned(),
         format!("/worker?worker={}", encoded(&worker)),
+        "/running".to_owned(),
         "/stalls".to_owned(),
         "/stalls?task=export".to_owned(),
         "/audit".to_owned(),

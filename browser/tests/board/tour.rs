@@ -66,6 +66,7 @@ async fn populated() -> (Site, RunningWorker, Vec<(&'static str, String)>) {
         ("schedule", "/schedule?task=export&name=nightly".to_owned()),
         ("workers", "/workers?all=yes".to_owned()),
         ("worker", format!("/worker?worker={}", encoded(&killed))),
+        ("running", "/running".to_owned()),
         ("stalls", "/stalls".to_owned()),
         ("audits", "/audit".to_owned()),
         ("audit", "/audit?task=export".to_owned()),

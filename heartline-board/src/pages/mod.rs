@@ -11,6 +11,7 @@ pub(crate) mod lanes;
 pub(crate) mod live;
 pub(crate) mod overview;
 pub(crate) mod run;
+pub(crate) mod running;
 pub(crate) mod schedule;
 pub(crate) mod schedules;
 pub(crate) mod server;

@@ -30,6 +30,7 @@ async fn pages_show_all_nodes_although_one_is_unreachable() {
         "/workers?all=yes",
         "/schedules",
         "/stalls",
+        "/running",
         "/audit",
         "/audit?task=mail",
     ] {

@@ -43,6 +43,7 @@ async fn the_navigation_marks_the_current_page() {
     };
     for (path, key) in [
         ("/", 'o'),
+        ("/running", 'u'),
         ("/workers", 'w'),
         ("/flows", 'f'),
         ("/schedules", 'c'),

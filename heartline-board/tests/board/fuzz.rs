@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::hostile::{Stranger, declare, dispatch, rounds};
 use crate::site::{Site, encoded, until};
 
-const PATHS: [&str; 21] = [
+const PATHS: [&str; 22] = [
     "/",
     "/find",
     "/task",
@@ -15,6 +15,7 @@ const PATHS: [&str; 21] = [
     "/dispatch",
     "/zone",
     "/workers",
+    "/running",
     "/worker",
     "/flows",
     "/flow",

@@ -1,8 +1,8 @@
 //! Lists of jobs: selected rows, chips, the order, and times in the zone of a person.
 
-use heartline::JobState;
+use heartline::{Context, JobError, JobState, TaskOptions};
 
-use crate::site::{Site, hidden};
+use crate::site::{Site, hidden, until};
 
 #[tokio::test]
 async fn an_action_takes_the_selected_jobs_and_no_others() {
@@ -102,4 +102,37 @@ async fn the_reason_of_a_stall_is_explained_where_it_is_shown() {
     }
     let shown = site.page("/stalls?task=export").await;
     assert!(shown.contains("v, on the same host or with its name, found its process gone"), "{shown}");
+}
+
+#[tokio::test]
+async fn running_jobs_of_all_tasks_are_listed_the_longest_first() {
+    let site = Site::new().await;
+    let page = site.page("/running").await;
+    assert!(page.contains("No job runs.") && page.contains("href=\"/running\""), "{page}");
+    let handler = |ctx: Context, _: u32| async move {
+        ctx.shutting_down().await;
+        Ok::<_, JobError>(())
+    };
+    let options = || TaskOptions::new().concurrency(60);
+    let (first, other) =
+        (site.app.task("first", options(), handler).unwrap(), site.app.task("other", options(), handler).unwrap());
+    let worker = site.worker();
+    for id in ["old", "new"] {
+        first.dispatch(1).id(id).await.unwrap();
+        until("it runs", async || first.job(id).await.unwrap().state == JobState::Running).await;
+    }
+    until("both are listed", async || site.page("/running").await.contains("2 jobs</span>")).await;
+    let page = site.page("/running").await;
+    let at = |id: &str| page.find(&format!("href=\"/job?task=first&amp;id={id}\"")).unwrap_or_else(|| panic!("{page}"));
+    assert!(at("old") < at("new"), "{page}");
+    for part in ["Has run for", &format!(">{}</a>", worker.id()), "data-l=\"Heartbeat\">"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // More than the page shows.
+    for task in [&first, &other] {
+        let _ = task.dispatch_many(vec![1; 58]).await.unwrap();
+    }
+    until("it says how many", async || site.page("/running").await.contains("100 of 118 jobs, those that")).await;
+    assert_eq!(site.page("/running").await.matches("<th scope=\"row\"").count(), 100);
+    let _ = worker.stop().await.unwrap();
 }
