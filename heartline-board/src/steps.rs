@@ -132,6 +132,7 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
         Kind::SchedulesLate { .. } => vec![by_task("Schedules", "schedules")],
         Kind::SchedulesUnreadable { first, .. }
         | Kind::SchedulesOverlap { first, .. }
+        | Kind::SchedulesPaused { first, .. }
         | Kind::SchedulesDiffer { first, .. } => vec![schedule(first)],
         Kind::LostWorker { jobs, holder, more: 0, rescuer, .. } if *jobs > 0 && holder.is_known => vec![
             worker(holder.worker.as_str()),
@@ -149,6 +150,9 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
             act("Claim jobs again", false, &[("act", "resume_worker"), ("worker", quiet.as_str())]),
         ],
         Kind::WorkflowStalled { workflow, .. } => vec![link("Workflow", pages.of("flow", &[("workflow", workflow)]))],
+        Kind::InstancesFailed { workflow, .. } => {
+            vec![link("Failed instances", pages.of("flow", &[("workflow", workflow), ("state", "failed")]))]
+        }
         Kind::InstancesStopped { workflow, .. } => {
             vec![link("Paused instances", pages.of("flow", &[("workflow", workflow), ("state", "paused")]))]
         }

@@ -97,6 +97,7 @@ pub(crate) fn word(kind: &Kind) -> &'static str {
         Kind::SweepOverdue { .. } => "not swept",
         Kind::JobsRecovered { .. } => "recovered",
         Kind::SchedulesLate { .. } => "ticks late",
+        Kind::SchedulesPaused { .. } => "schedule paused",
         Kind::SchedulesUnreadable { .. } | Kind::SchedulesOverlap { .. } | Kind::SchedulesDiffer { .. } => "schedules",
         Kind::Unreadable { .. } | Kind::ForeignKeys { .. } | Kind::InvalidTaskName { .. } => "unreadable",
         _ => "note",
@@ -145,7 +146,12 @@ fn subject(diagnosis: &Diagnosis, frame: &Frame) -> (String, Option<String>) {
     match (&diagnosis.task, &diagnosis.kind) {
         (Some(task), _) => (task.clone(), Some(pages.of("task", &[("task", task)]))),
         (None, kind) if kind.is_of_servers() => ("Redis".to_owned(), Some(pages.of("server", &[]))),
-        (None, Kind::WorkflowStalled { workflow, .. } | Kind::InstancesStopped { workflow, .. }) => flow(workflow),
+        (
+            None,
+            Kind::WorkflowStalled { workflow, .. }
+            | Kind::InstancesStopped { workflow, .. }
+            | Kind::InstancesFailed { workflow, .. },
+        ) => flow(workflow),
         (None, Kind::WorkflowListLost { .. }) => ("Workflows".to_owned(), Some(pages.of("flows", &[]))),
         (None, kind) => match worker_of(kind) {
             Some(worker) => ("Worker".to_owned(), Some(pages.worker(worker))),

@@ -196,3 +196,17 @@ async fn actions_on_schedules_follow_the_role_and_production() {
     let done = act(&site, "schedule_run", "nightly", &[("confirmed", "shop-eu")]).await;
     assert!(done.body.contains("The job nightly@"), "{done:?}");
 }
+
+#[tokio::test]
+async fn a_paused_schedule_is_among_the_troubles() {
+    let site = with_nightly(BoardOptions::behind_own_auth()).await;
+    until("the task is listed", async || site.page("/").await.contains("/task?task=export")).await;
+    let paused = act(&site, "schedule_pause", "nightly", &[("reason", "disk full")]).await;
+    assert!(paused.body.contains("nightly is paused"), "{paused:?}");
+    let page = site.page("/").await;
+    assert!(page.contains("The schedule nightly paused for ") && page.contains("by board (disk full)."), "{page}");
+    assert!(page.contains("href=\"/schedule?task=export&#38;name=nightly\">Schedule</a>"), "{page}");
+    assert!(act(&site, "schedule_resume", "nightly", &[]).await.body.contains("is resumed"));
+    let page = site.page("/").await;
+    assert!(!page.contains("The schedule nightly paused"), "{page}");
+}

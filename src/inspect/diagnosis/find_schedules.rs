@@ -1,4 +1,4 @@
-//! Finds schedules that are late, cannot be read, differ between workers, or overlap more often than not.
+//! Finds schedules that are late, cannot be read, differ between workers, are paused, or overlap more often than not.
 
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ impl Inspector {
                 found.extend(unreadable(&own.task, &list.schedules));
                 found.extend(differing(&own.task, &list.schedules));
                 found.extend(overlapping(&own.task, &list.schedules));
+                found.extend(paused(own, &list.schedules));
             }
         }
         (totals, found)
@@ -87,4 +88,14 @@ fn overlapping(task: &str, schedules: &[ScheduleInfo]) -> Option<Diagnosis> {
     let first = first.name.clone();
     let kind = DiagnosisKind::SchedulesOverlap { schedules: 1 + often.count() as u64, first, overlapped, ticks };
     Some(Diagnosis::note(Some(task), kind))
+}
+
+fn paused(own: &ScheduleCounts, schedules: &[ScheduleInfo]) -> Option<Diagnosis> {
+    let mut paused = schedules.iter().filter_map(|row| Some((row, row.pause.as_ref()?)));
+    let (first, pause) = paused.next()?;
+    let (by, reason) = (pause.by.clone(), pause.reason.clone());
+    let ago_ms = to_ms(own.as_of.duration_since(pause.at).unwrap_or_default());
+    let schedules = 1 + paused.count() as u64;
+    let kind = DiagnosisKind::SchedulesPaused { schedules, first: first.name.clone(), by, reason, ago_ms };
+    Some(Diagnosis::note(Some(&own.task), kind))
 }

@@ -236,6 +236,11 @@ kinds! { task:
         ),
         format!("its jobs take longer than the time between two ticks: `heartline schedules show -t {task} {}` lists the last ones. Make that \
                  time longer, or set Overlap::Allow if two jobs may run at once", quoted(first));
+    /// Schedules that a person or program paused. The first is paused by `by`.
+    SchedulesPaused { schedules: u64, first: String, by: String, reason: String, ago_ms: u64 } => schedules_paused(
+            first, *schedules, by, reason, *ago_ms
+        ),
+        format!("`heartline schedules resume -t {task} {}` ends the pause. Ticks that come meanwhile create no job", quoted(first));
     /// Schedules for which the code of live workers differs. That of the first: `by` wrote it, and `other` has another one.
     SchedulesDiffer { schedules: u64, first: String, by: String, other: String } => format!(
             "{} differs between workers: {other} has another rule or input than {by}, which started last", schedules_named(first, *schedules)
@@ -338,4 +343,11 @@ kinds! { task:
     InstancesStopped { workflow: String, lost: u64, paused: u64, corrupt: u64, corrupt_ago_ms: Option<u64> } =>
         instances_stopped(workflow, *lost, *paused, *corrupt, *corrupt_ago_ms),
         instances_stopped_hint(workflow, *lost);
+    /// Instances of a workflow failed in the last 24 hours, at least `failed`, and were not retried.
+    InstancesFailed { workflow: String, failed: u64, is_exact: bool, last_ago_ms: u64 } => format!(
+            "the workflow {workflow}: {}{} failed in the last 24 hours, the last {} ago",
+            at_least(*is_exact), many(*failed, "instance"), time(*last_ago_ms)
+        ),
+        format!("`heartline flows list {0} --state failed` lists them, `flows show` explains one, `flows retry` runs its incomplete nodes \
+                 again. The note ends a day after the last failure, or when they are retried", quoted(workflow));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lost_holder::{LostHolder, LostSlots};
 use crate::inspect::tasks::KeyConflict;
-use crate::inspect::text::{many, quoted, shown, span};
+use crate::inspect::text::{brief, many, quoted, shown, span};
 use crate::worker_id::WorkerId;
 
 /// A time in ms.
@@ -47,6 +47,12 @@ fn if_some(count: u64, text: impl FnOnce() -> String) -> String {
 pub(super) fn schedules_named(first: &str, schedules: u64) -> String {
     let more = if_some(schedules.saturating_sub(1), || format!(" and {} more", schedules.saturating_sub(1)));
     format!("the schedule {first}{more}")
+}
+
+pub(super) fn schedules_paused(first: &str, schedules: u64, by: &str, reason: &str, ago_ms: u64) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(" ({})", brief(reason, 160)) };
+    let which = if schedules > 1 { ", the first" } else { "" };
+    format!("{} paused{which} for {} by {by}{reason}", schedules_named(first, schedules), time(ago_ms))
 }
 
 pub(super) fn replicas_missing(replicas: u64, silent: u64, wanted: Option<u64>) -> String {
@@ -188,7 +194,7 @@ pub(super) fn jobs_fail_hint(task: &str, failed_lately: u64, kept: u64) -> Strin
     }
 }
 
-fn at_least(is_exact: bool) -> &'static str {
+pub(super) fn at_least(is_exact: bool) -> &'static str {
     if is_exact { "" } else { "at least " }
 }
 

@@ -1,4 +1,4 @@
-//! Schedules that are late, cannot be read, differ between workers, or overlap.
+//! Schedules that are late, cannot be read, differ between workers, are paused, or overlap.
 
 use heartline::Schedule;
 
@@ -96,4 +96,18 @@ async fn a_schedule_is_noted_if_most_of_its_last_ticks_overlapped() {
     assert_eq!((most.len(), most[0].0.as_str()), (1, "?schedules_overlap"));
     let facts = &most[0].1;
     assert_eq!((&facts["first"], &facts["overlapped"], &facts["ticks"]), (&"nightly".into(), &6.into(), &11.into()));
+}
+
+#[tokio::test]
+async fn paused_schedules_are_noted_with_person_and_reason() {
+    let scene = scheduled().await;
+    put(&scene, "acme").await;
+    let schedules = scene.jobs.schedules();
+    schedules.pause("nightly", "disk full").await.unwrap();
+    let one = found(&scene).await;
+    assert_eq!((one.len(), one[0].0.as_str(), &one[0].1["first"]), (1, "?schedules_paused", &"nightly".into()));
+    assert!(one[0].2.starts_with("the schedule nightly paused for ") && one[0].2.contains("(disk full)"), "{one:?}");
+    schedules.pause("acme", "").await.unwrap();
+    let two = found(&scene).await;
+    assert!(two[0].2.starts_with("the schedule acme and 1 more paused, the first for "), "{two:?}");
 }
