@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::join::try_join_all;
+use crate::limits::BATCH;
 use crate::options::validate;
 
 /// The separator of partition cursors. No cursor contains two spaces.
@@ -175,6 +176,15 @@ impl Inspector {
     pub(super) async fn table_of(&self, task: &str, id: &JobId) -> Result<Arc<TaskKeys>, Error> {
         let tables = self.tables(task).await?;
         Ok(Arc::clone(&tables[part_of(id.as_str(), tables.len())]))
+    }
+
+    /// The states of these jobs of a task, in their order; `None` for a job that does not exist. They are read in calls of bounded size.
+    pub async fn job_states(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<JobState>>, Error> {
+        let mut found = Vec::with_capacity(ids.len());
+        for some in ids.chunks(BATCH) {
+            found.extend(self.states_of(task, some).await?.into_iter().map(|job| job.map(|(state, _)| state)));
+        }
+        Ok(found)
     }
 
     /// The state of each job, and the size of its value in bytes if it completed.

@@ -10,7 +10,6 @@ use super::filter::JobFilter;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
-use crate::limits::BATCH;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
 use crate::unix_time::ms_since_1970;
 use crate::worker_id::WorkerId;
@@ -193,12 +192,10 @@ impl Inspector {
     pub async fn look_up_suspects(&self, suspects: &mut [PoisonSuspect]) -> Result<(), Error> {
         let tasks: BTreeSet<String> = suspects.iter().map(|suspect| suspect.task.clone()).collect();
         for task in tasks {
-            let mut own: Vec<&mut PoisonSuspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
-            for some in own.chunks_mut(BATCH) {
-                let ids: Vec<JobId> = some.iter().map(|suspect| suspect.id.clone()).collect();
-                let found = self.states_of(&task, &ids).await?;
-                some.iter_mut().zip(found).for_each(|(suspect, found)| suspect.state = found.map(|(state, _)| state));
-            }
+            let own: Vec<&mut PoisonSuspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
+            let ids: Vec<JobId> = own.iter().map(|suspect| suspect.id.clone()).collect();
+            let found = self.job_states(&task, &ids).await?;
+            own.into_iter().zip(found).for_each(|(suspect, found)| suspect.state = found);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The last stalls, with an explanation each on the page of a task, and the jobs that were held at several deaths of workers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -7,10 +8,12 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+use futures_util::future::join_all;
 use heartline::inspect::describe::stall_reason;
-use heartline::{FleetReport, PoisonSuspect, RejectedReport, StalledEvent};
+use heartline::{FleetReport, JobId, PoisonSuspect, RejectedReport, StalledEvent};
 use serde::Deserialize;
 
+use crate::badge::{self, Badge};
 use crate::frame::Frame;
 use crate::state::{Board, PageResult, answer, encoded};
 
@@ -44,10 +47,15 @@ struct StallsPage {
     next: Option<String>,
 }
 
+/// The most jobs whose states are read.
+const LOOKED_UP: usize = 1_000;
+
 /// A stall with its explanation.
 struct Row {
     stall: StalledEvent,
     text: String,
+    /// The state of the job now; empty if it is not known.
+    now: Option<Badge>,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> PageResult {
@@ -85,7 +93,27 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     if !asked.task.is_empty() {
         of_task(&board, &asked, &mut page).await?;
     }
+    look_up_states(&board, &mut page.rows).await;
     Ok(answer(&page))
+}
+
+/// Adds the states of the jobs. Those of a task that cannot be read stay unknown.
+async fn look_up_states(board: &Board, rows: &mut [Row]) {
+    let mut by_task: BTreeMap<String, BTreeMap<JobId, Vec<usize>>> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate().take(LOOKED_UP) {
+        by_task.entry(row.stall.task.clone()).or_default().entry(row.stall.id.clone()).or_default().push(at);
+    }
+    let reads = by_task.iter().map(|(task, jobs)| async {
+        let ids: Vec<JobId> = jobs.keys().cloned().collect();
+        board.inspector.job_states(task, &ids).await.unwrap_or_default()
+    });
+    let found = join_all(reads).await;
+    for (jobs, states) in by_task.values().zip(found) {
+        for (places, state) in jobs.values().zip(states) {
+            let badge = || state.map_or_else(|| Badge::new("plain", "dash", "removed"), badge::of_job);
+            places.iter().for_each(|at| rows[*at].now = Some(badge()));
+        }
+    }
 }
 
 /// Fills in the stalls and the late outcomes of one task.
@@ -98,7 +126,11 @@ async fn of_task(board: &Board, asked: &Asked, page: &mut StallsPage) -> Result<
     let stalls = board.or_failed(board.inspector.stalls(&asked.task, cursor).await)?;
     let late = board.late.of((&asked.task, ""), |_| true, board.inspector.rejected_outcomes(&asked.task, LATE));
     let late = board.or_failed(late.await)?;
-    page.rows = stalls.stalls.into_iter().map(|report| Row { text: report.to_string(), stall: report.stall }).collect();
+    page.rows = stalls
+        .stalls
+        .into_iter()
+        .map(|report| Row { text: report.to_string(), stall: report.stall, now: None })
+        .collect();
     page.late = late;
     let next = stalls.next.as_deref();
     page.next = next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
@@ -117,5 +149,5 @@ pub(crate) fn unread(fleet: &FleetReport) -> String {
 fn latest_row(stall: &StalledEvent) -> Row {
     let holder = stall.worker.as_ref().map_or("no worker", |worker| worker.as_str());
     let text = format!("held by {holder}, stall {}: {}", stall.stalled_count, stall_reason(stall.reason));
-    Row { stall: stall.clone(), text }
+    Row { stall: stall.clone(), text, now: None }
 }

@@ -100,8 +100,18 @@ async fn the_reason_of_a_stall_is_explained_where_it_is_shown() {
         let shown = site.page(page).await;
         assert!(shown.contains(means), "{page}: {shown}");
     }
+    for page in ["/stalls", "/stalls?task=export"] {
+        let shown = site.page(page).await;
+        assert!(
+            shown.contains("<td data-l=\"Now\"><span class=\"badge \">") && shown.contains("</svg>waiting"),
+            "{shown}"
+        );
+    }
     let shown = site.page("/stalls?task=export").await;
     assert!(shown.contains("v, on the same host or with its name, found its process gone"), "{shown}");
+    site.app.inspector().remove("export", "a").await.unwrap();
+    let shown = site.page("/stalls?task=export").await;
+    assert!(shown.contains("</svg>removed"), "{shown}");
 }
 
 #[tokio::test]
