@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use heartline::inspect::describe::facts;
 use heartline::inspect::text::bytes;
-use heartline::{Error, JobReport, JobState, JobValues};
+use heartline::{Error, JobId, JobReport, JobState, JobValues};
 use serde::Deserialize;
 
 use super::jobs::acts_on;
@@ -49,6 +49,8 @@ struct JobPage {
     troubles: Vec<Trouble>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
+    /// The id of a copy, if it may be copied: a form that is sent twice makes one copy.
+    new_id: Option<String>,
     /// The page that dispatches it with another input.
     edited_at: Option<String>,
     history: Arc<History>,
@@ -109,6 +111,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         troubles: Trouble::all(&diagnoses, &frame),
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts,
+        new_id: is_copied.then(|| JobId::generate().to_string()),
         edited_at: (is_copied && board.options.shows_payloads).then(|| board.url(&edit)),
         frame,
         runs: JobRuns::of(&history.events, is_silent, now),

@@ -4,7 +4,7 @@ use heartline::JobState;
 use heartline_board::BoardOptions;
 use serde_json::Value;
 
-use crate::site::{Site, until};
+use crate::site::{Site, hidden, until};
 
 /// The address of the job that an action made.
 fn made(page: &str) -> &str {
@@ -77,6 +77,22 @@ async fn a_form_that_is_sent_twice_dispatches_one_job() {
     assert!(done.contains(&format!("The job {id} was already dispatched.")), "{done}");
     assert!(made(&done).ends_with(id), "{done}");
     assert_eq!(site.export.counts().await.unwrap().waiting, 2);
+}
+
+#[tokio::test]
+async fn two_clicks_on_run_a_copy_make_one_copy() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    let page = site.page("/job?task=export&id=a").await;
+    let id = hidden(&page, "new_id");
+    let form = [("act", "dispatch_copy"), ("task", "export"), ("id", "a"), ("new_id", id)];
+    let done = site.post("/act", &form).await.body;
+    assert!(done.contains(&format!("The job {id} was dispatched.")), "{done}");
+    let done = site.post("/act", &form).await.body;
+    assert!(done.contains(&format!("The job {id} was already dispatched.")), "{done}");
+    assert_eq!(site.export.counts().await.unwrap().waiting, 2);
+    // Another visit makes another copy.
+    assert_ne!(hidden(&site.page("/job?task=export&id=a").await, "new_id"), id);
 }
 
 #[tokio::test]
