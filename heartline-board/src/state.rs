@@ -11,7 +11,9 @@ use axum::http::request::{Parts, Request};
 use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{chain, quoted, shown};
-use heartline::{AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, TaskCounts, TaskSeries};
+use heartline::{
+    AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, SeriesSpan, TaskCounts, TaskSeries,
+};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -170,6 +172,13 @@ impl Board {
     pub(crate) async fn sparkline(&self, task: &str) -> Option<Sparkline> {
         let read = self.inspector.sparkline(task);
         plot::sparkline(&*self.series.of((task, ""), |_| true, read).await.ok()?)
+    }
+
+    /// How long 95 % of the runs of the last hour took at most; `None` if none ended, or they cannot be read.
+    pub(crate) async fn run_time(&self, task: &str) -> Option<Duration> {
+        let read = self.inspector.series(task, SeriesSpan::Hour);
+        let series = self.series.of((task, "hour"), |_| true, read).await.ok()?;
+        Some(series.ran?.p95)
     }
 
     /// All tasks and workers, read at most a second ago, and those of the read before.

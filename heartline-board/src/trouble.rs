@@ -16,6 +16,8 @@ pub(crate) struct Trouble {
     pub(crate) subject: (String, Option<String>),
     /// What is wrong.
     pub(crate) what: Vec<Part>,
+    /// The task, if the trouble is that its jobs fail.
+    pub(crate) fails: Option<String>,
     pub(crate) steps: Vec<Step>,
     pub(crate) advice: Advice,
 }
@@ -60,6 +62,7 @@ impl Trouble {
             severity,
             subject: subject(diagnosis, frame),
             what: linked(&sentence(&diagnosis.to_string()), &links(diagnosis, frame)),
+            fails: diagnosis.task.clone().filter(|_| matches!(diagnosis.kind, Kind::JobsFail { .. })),
             steps: steps(diagnosis, frame),
             advice: Advice::of(&diagnosis.hint(), frame),
         }

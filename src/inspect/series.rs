@@ -37,6 +37,8 @@ pub struct TaskSeries {
     pub step: Duration,
     /// One for each step, the oldest first. The last step is not over.
     pub points: Vec<SeriesPoint>,
+    /// How long the runs that ended in all steps together took. `None` if none ended, or in a [`sparkline`](Inspector::sparkline).
+    pub ran: Option<DurationQuantiles>,
 }
 
 /// One step of a series.
@@ -114,7 +116,8 @@ impl Inspector {
             self.look(async |conn| series::read(conn, keys, steps.kind, &numbers, has_durations).await).await
         };
         let parts = try_join_all(tables.iter().map(|keys| read(keys))).await?;
-        Ok(TaskSeries { task: task.to_owned(), step: steps.step(), points: points(steps, now_ms, &parts) })
+        let points = points(steps, now_ms, &parts);
+        Ok(TaskSeries { task: task.to_owned(), step: steps.step(), points, ran: ran(steps, now_ms, &parts) })
     }
 }
 
@@ -170,6 +173,16 @@ fn points(steps: Steps, now_ms: u64, parts: &[Vec<SeriesRow>]) -> Vec<SeriesPoin
         }
     };
     (last.saturating_sub(steps.count - 1)..=last).map(point).collect()
+}
+
+/// How long the runs of all steps together took.
+fn ran(steps: Steps, now_ms: u64, parts: &[Vec<SeriesRow>]) -> Option<DurationQuantiles> {
+    let mut durations = Durations::default();
+    let last = steps.last(now_ms);
+    for step in last.saturating_sub(steps.count - 1)..=last {
+        parts.iter().flat_map(|rows| of_step(rows, steps, step)).for_each(|row| durations.merge(&row.durations));
+    }
+    quantiles(&durations.ran)
 }
 
 fn of_step(rows: &[SeriesRow], steps: Steps, step: u64) -> &[SeriesRow] {

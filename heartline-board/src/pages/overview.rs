@@ -1,19 +1,23 @@
 //! The overview: all tasks with the last 24 hours of each, and what is wrong.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::request::Parts;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use heartline::{Diagnosis, DiagnosisKind, FleetReport, Severity, TaskRates, TaskReport, WorkerState};
 
 use crate::badge::{Badge, Meter, grouped};
 use crate::frame::Frame;
+use crate::pages::task::failed_codes;
 use crate::plot::Sparkline;
 use crate::state::{Board, PageResult, answer};
 use crate::trouble::{Trouble, word};
+use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{rate_of, span};
 
 /// The most tasks with a sparkline.
@@ -21,6 +25,10 @@ const SPARKS: usize = 100;
 
 /// The most troubles on the page.
 const SHOWN: usize = 30;
+
+/// The most troubles with the codes of failed jobs, and the most codes of one.
+const CODED: usize = 10;
+const CODES: usize = 3;
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -33,6 +41,9 @@ struct OverviewPage {
     risks: u64,
     notes: u64,
     troubles: Vec<Trouble>,
+    /// The codes of failed jobs of the first troubles.
+    codes: HashMap<String, Codes>,
+    now: SystemTime,
     kpis: Vec<Kpi>,
     rows: Vec<Row>,
     bars: Vec<Bar>,
@@ -40,6 +51,30 @@ struct OverviewPage {
     /// The most stalls in an hour.
     most: u64,
     is_read: bool,
+}
+
+/// The most frequent codes of the last failed jobs of a task.
+struct Codes {
+    counts: Arc<Vec<CodeCount>>,
+    /// How many failed jobs were read.
+    read: u64,
+}
+
+impl OverviewPage {
+    /// The codes of the task that a trouble is about, if it is that jobs fail.
+    fn codes_of(&self, trouble: &Trouble) -> Option<&Codes> {
+        self.codes.get(trouble.fails.as_ref()?)
+    }
+}
+
+/// The codes of the failed jobs of the first tasks whose jobs fail.
+async fn codes(board: &Board, fleet: &FleetReport, troubles: &[Trouble]) -> HashMap<String, Codes> {
+    let fail = troubles.iter().take(SHOWN).filter_map(|trouble| trouble.fails.as_ref()).take(CODED);
+    let tasks = fail.filter_map(|name| fleet.tasks.iter().find(|task| task.task == *name));
+    let reads = tasks.map(|task| async { (task.task.clone(), failed_codes(board, task).await) });
+    let found = join_all(reads).await.into_iter().filter_map(|(task, counts)| Some((task, counts.ok()?)));
+    let codes = |counts: Arc<Vec<CodeCount>>| Codes { read: counts.iter().map(|count| count.jobs).sum(), counts };
+    found.map(|(task, counts)| (task, codes(counts))).collect()
 }
 
 /// A number of the whole fleet.
@@ -57,6 +92,8 @@ struct Row {
     rates: Option<TaskRates>,
     /// Its last 24 hours; `None` if nothing is known of them.
     spark: Option<Sparkline>,
+    /// How long 95 % of the runs of the last hour took at most.
+    ran: Option<Duration>,
     badge: Badge,
     meter: Meter,
     /// Claimed and running jobs.
@@ -80,15 +117,19 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let hours = log.hours(board.inspector.now().await);
     let diagnoses = board.or_failed(board.inspector.diagnose_fleet(fleet, &log.recent()).await)?;
     let mut rows = rows(fleet, earlier.as_deref(), &diagnoses);
-    let sparks = rows.iter().take(SPARKS).map(|row| async { board.sparkline(&row.task.task).await });
-    let sparks = join_all(sparks).await;
-    rows.iter_mut().zip(sparks).for_each(|(row, spark)| row.spark = spark);
+    let reads =
+        rows.iter().take(SPARKS).map(|row| join(board.sparkline(&row.task.task), board.run_time(&row.task.task)));
+    let reads = join_all(reads).await;
+    rows.iter_mut().zip(reads).for_each(|(row, (spark, ran))| (row.spark, row.ran) = (spark, ran));
     let frame = board.frame(&head);
+    let troubles = Trouble::all(&diagnoses, &frame);
     let risks = diagnoses.iter().filter(|diagnosis| diagnosis.is_risk()).count() as u64;
     Ok(answer(&OverviewPage {
         risks,
         notes: diagnoses.len() as u64 - risks,
-        troubles: Trouble::all(&diagnoses, &frame),
+        codes: codes(&board, fleet, &troubles).await,
+        now: fleet.as_of,
+        troubles,
         frame,
         kpis: kpis(fleet, &rows),
         rows,
@@ -111,6 +152,7 @@ fn rows(fleet: &FleetReport, earlier: Option<&FleetReport>, diagnoses: &[Diagnos
             meter: Meter::new(held, task.slots),
             held,
             spark: None,
+            ran: None,
             severity: found.map(|found| found.severity),
             task: task.clone(),
         }

@@ -84,6 +84,27 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
 }
 
 #[tokio::test]
+async fn the_overview_shows_why_jobs_fail_and_how_long_runs_take() {
+    let site = Site::of_one_table().await;
+    site.run(&[("a", "fail"), ("b", "fail"), ("ok", "x")]).await;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let minute = now / 60_000 % 1_440;
+    let mut recorded = redis::cmd("HSET");
+    recorded.arg("board:{export}:series").arg(format!("m{minute}")).arg(format!("{now} 3 3 2"));
+    recorded.arg(format!("m{minute}d")).arg("r20 3");
+    let () = recorded.query_async(&mut site.raw().await).await.unwrap();
+    until("the task is listed", async || site.page("/").await.contains("/task?task=export")).await;
+    let page = site.page("/").await;
+    let code =
+        "href=\"/jobs?task=export&amp;state=failed&amp;code=disk\"><span class=\"code\">disk</span></a> 2 since <time";
+    for part in ["Of the last 2 failed jobs:", code, ">Run p95</th>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let ran = page.split("<td class=\"num hide-s hide-m\">").nth(1).unwrap().split('<').next().unwrap();
+    assert!(ran.ends_with('s'), "{ran:?}: {page}");
+}
+
+#[tokio::test]
 async fn pages_follow_each_other_and_every_id_links_to_its_job() {
     let site = Site::new().await;
     let odd = ["..", "a/b?c#d", "d~/w/3/1", "a&b=c", "%41", "\"><script>", "'"];

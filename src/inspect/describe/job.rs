@@ -101,6 +101,9 @@ pub struct CodeCount {
     pub code: String,
     /// How many jobs have it.
     pub jobs: u64,
+    /// When the first of them ended.
+    #[serde(skip)]
+    pub first_at: Option<SystemTime>,
     /// When the last of them ended.
     #[serde(skip)]
     pub last_at: Option<SystemTime>,
@@ -117,10 +120,14 @@ pub fn codes(jobs: &[JobRow]) -> Vec<CodeCount> {
     for job in jobs {
         let code = job.code.as_deref().unwrap_or_default();
         match found.iter_mut().find(|count| count.code == code) {
-            Some(count) => count.jobs += 1,
+            Some(count) => {
+                count.jobs += 1;
+                count.first_at = job.since.or(count.first_at);
+            }
             None => found.push(CodeCount {
                 code: code.to_owned(),
                 jobs: 1,
+                first_at: job.since,
                 last_at: job.since,
                 last_id: job.id.to_string(),
                 last_message: job.message.clone().unwrap_or_default(),
