@@ -42,6 +42,8 @@ struct ConfirmPage {
     yes: String,
     text: String,
     fields: Vec<(&'static str, String)>,
+    /// The reason, if the action may have one.
+    reason: Option<String>,
     back: String,
     /// The name to type, in production.
     to_type: Option<String>,
@@ -79,7 +81,7 @@ pub(crate) async fn act(
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such task", &text));
     }
     let by = (board.options.by)(&head);
-    if matches!(wanted.act.as_str(), "cancel" | "flow_cancel") {
+    if wanted.is_cancel() {
         // The worker that writes the event of a running job does not know who asked.
         let named = format!("cancelled by {by}");
         wanted.reason = if wanted.reason.is_empty() { named } else { format!("{} ({named})", wanted.reason) };
@@ -131,6 +133,9 @@ async fn confirmation(
     };
     let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
     let dispatched = dispatched_at(board, wanted).await?;
+    let mut fields = wanted.fields(as_of, dispatched);
+    let reason = wanted.is_cancel().then(|| wanted.reason.clone());
+    fields.retain(|(name, _)| reason.is_none() || *name != "reason");
     let wrong = if wanted.confirmed.is_empty() { "" } else { "The name is wrong. Nothing was done." };
     Ok(Some(answer(&ConfirmPage {
         frame: board.frame(head),
@@ -138,7 +143,8 @@ async fn confirmation(
         what: format!("{verb}?"),
         yes: format!("Yes, {}", verb.to_lowercase()),
         text,
-        fields: wanted.fields(as_of, dispatched),
+        fields,
+        reason,
         back: wanted.back(board),
         to_type: to_type.map(str::to_owned),
         wrong,

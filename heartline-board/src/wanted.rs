@@ -99,6 +99,11 @@ impl Wanted {
         matches!(self.act.as_str(), "recover_worker" | "quiet_worker" | "resume_worker")
     }
 
+    /// Whether the action cancels jobs or an instance, for which there may be a reason.
+    pub(crate) fn is_cancel(&self) -> bool {
+        matches!(self.act.as_str(), "cancel" | "flow_cancel")
+    }
+
     /// Whether the action is about an instance of a workflow.
     pub(crate) fn is_of_flow(&self) -> bool {
         self.act.starts_with("flow_")

@@ -44,3 +44,25 @@ async fn the_overview_is_right_at_once_after_an_action() {
     let page = site.page("/").await;
     assert!(!page.contains("Paused by board"), "{page}");
 }
+
+#[tokio::test]
+async fn the_confirmation_of_a_cancel_asks_for_a_reason() {
+    let site = Site::new().await;
+    site.damaged(&["HSET meta declaredAt 1"]).await;
+    for id in ["a", "b"] {
+        site.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    let cancel = |id: &'static str| [("act", "cancel"), ("task", "export"), ("id", id)];
+    let asked = site.post("/act", &cancel("a")).await.body;
+    assert!(
+        asked.contains("<input type=\"text\" name=\"reason\"") && asked.matches("\"reason\"").count() == 1,
+        "{asked}"
+    );
+    let remove = site.post("/act", &[("act", "remove"), ("task", "export"), ("id", "a")]).await.body;
+    assert!(!remove.contains("type=\"text\" name=\"reason\""), "{remove}");
+    let yes = [("confirmed", "yes"), ("reason", "wrong month")];
+    assert!(site.post("/act", &[&cancel("a")[..], &yes].concat()).await.body.contains("1 cancelled"));
+    assert!(site.page("/job?task=export&id=a").await.contains("wrong month (cancelled by board)"));
+    assert!(site.post("/act", &[&cancel("b")[..], &yes[..1]].concat()).await.body.contains("1 cancelled"));
+    assert!(site.page("/job?task=export&id=b").await.contains("cancelled by board"));
+}
