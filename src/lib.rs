@@ -192,6 +192,7 @@ pub use inspect::lanes::Lanes;
 pub use inspect::limits::LimitReached;
 pub use inspect::lists::UnreachableLists;
 pub use inspect::page::{JobCount, JobPage, JobRow};
+pub use inspect::person_acts::PersonAct;
 pub use inspect::poison::PoisonSuspect;
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::repair::RepairReport;

@@ -85,7 +85,7 @@ impl Board {
 fn section(path: &str) -> (&'static str, bool) {
     match path {
         "/" | "" => ("overview", true),
-        "/task" | "/jobs" | "/job" | "/dispatch" | "/lanes" | "/lane" => ("overview", false),
+        "/task" | "/jobs" | "/job" | "/dispatch" | "/lanes" | "/lane" | "/acts" => ("overview", false),
         "/workers" => ("workers", true),
         "/worker" => ("workers", false),
         "/running" => ("running", true),

@@ -92,6 +92,7 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/run", get(pages::run::page).post(pages::run::stop))
         .route("/live", get(pages::live::stream))
         .route("/server", get(pages::server::page))
+        .route("/acts", get(pages::person_acts::page))
         .route("/act", post(acts::act))
         .route("/login", get(guard::login_page).post(guard::login))
         .route("/logout", post(guard::logout))

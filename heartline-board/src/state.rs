@@ -12,7 +12,7 @@ use axum::response::{Html, IntoResponse, Response};
 use heartline::inspect::describe::CodeCount;
 use heartline::inspect::text::{chain, quoted, shown};
 use heartline::{
-    AuditReport, Error, FleetReport, Inspector, JobCount, RejectedReport, SeriesSpan, TaskCounts, TaskSeries,
+    AuditReport, Error, FleetReport, Inspector, JobCount, PersonAct, RejectedReport, SeriesSpan, TaskCounts, TaskSeries,
 };
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -94,6 +94,8 @@ pub(crate) struct Board {
     /// The error codes of failed jobs.
     pub(crate) codes: Scans<Vec<CodeCount>>,
     pub(crate) counts: Scans<JobCount>,
+    /// What people did to a task.
+    pub(crate) person_acts: Scans<Vec<PersonAct>>,
     /// By task and span; the sparkline without a span.
     pub(crate) series: Scans<TaskSeries>,
     /// By task; those of all tasks without a name.
@@ -142,6 +144,7 @@ impl Board {
             late: Scans::default(),
             codes: Scans::default(),
             counts: Scans::lasting(COUNTED),
+            person_acts: Scans::default(),
             series: Scans::lasting(RECORDED),
             schedules: Scans::lasting(SCHEDULED),
             running: Scans::lasting(SCHEDULED),
@@ -218,6 +221,7 @@ impl Board {
         self.counts.forget(task);
         self.codes.forget(task);
         self.late.forget(task);
+        self.person_acts.forget(task);
         self.running.forget("");
         self.stalls.forget();
         for task in [task, ""] {

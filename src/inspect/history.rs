@@ -313,7 +313,7 @@ fn is_same_stall(one: &Event, other: &Event) -> bool {
 }
 
 /// The events of an entry. Empty if another version wrote it in an unknown format.
-fn read(task: &str, entry: &Entry, codecs: &Codecs) -> Vec<TaskEvent> {
+pub(super) fn read(task: &str, entry: &Entry, codecs: &Codecs) -> Vec<TaskEvent> {
     let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
     let (at, task_name, by) = (at_ms(entry.at_ms()), task.to_owned(), field("by").unwrap_or_default());
     if let Some(reason) = field("paused") {

@@ -25,6 +25,7 @@ pub(crate) mod limits;
 pub(crate) mod lists;
 pub(crate) mod page;
 mod parts;
+pub(crate) mod person_acts;
 pub(crate) mod poison;
 pub(crate) mod quiet;
 mod read_instance;

@@ -72,6 +72,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
         "/workers?all=yes".to_owned(),
         format!("/worker?worker={}", encoded(&worker)),
         "/running".to_owned(),
+        "/acts?task=export".to_owned(),
         "/stalls".to_owned(),
         "/stalls?task=export".to_owned(),
         "/audit".to_owned(),

@@ -10,6 +10,7 @@ pub(crate) mod lane;
 pub(crate) mod lanes;
 pub(crate) mod live;
 pub(crate) mod overview;
+pub(crate) mod person_acts;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod schedule;

@@ -1,6 +1,7 @@
 //! What the page after an action says, and what the other pages show then.
 
 use heartline::{Context, JobError, JobState, RunningWorker, TaskOptions, TaskRef};
+use heartline_board::BoardOptions;
 
 use crate::site::{Site, until};
 
@@ -65,4 +66,32 @@ async fn the_confirmation_of_a_cancel_asks_for_a_reason() {
     assert!(site.page("/job?task=export&id=a").await.contains("wrong month (cancelled by board)"));
     assert!(site.post("/act", &[&cancel("b")[..], &yes[..1]].concat()).await.body.contains("1 cancelled"));
     assert!(site.page("/job?task=export&id=b").await.contains("cancelled by board"));
+}
+
+#[tokio::test]
+async fn acts_of_people_are_listed_with_person_and_reason() {
+    let site = Site::with(BoardOptions::behind_own_auth().by(|_| "ada".to_owned()), "").await;
+    site.run(&[("a", "fail"), ("b", "fail")]).await;
+    assert!(site.page("/acts?task=export").await.contains("No act of a person is stored."));
+    assert!(site.page("/task?task=export").await.contains("href=\"/acts?task=export\""));
+    let act = async |form: &[(&str, &str)]| site.post("/act", &[&[("task", "export")], form].concat()).await.body;
+    assert!(act(&[("act", "pause"), ("reason", "disk <full>")]).await.contains("is paused"));
+    assert!(act(&[("act", "resume")]).await.contains("is resumed"));
+    let all = [("act", "retry"), ("state", "failed"), ("confirmed", "yes")];
+    assert!(act(&all).await.contains("2 run again"));
+    assert!(act(&[("act", "cancel"), ("id", "a"), ("confirmed", "yes")]).await.contains("1 cancelled"));
+    let page = site.page("/acts?task=export").await;
+    for part in [
+        "Paused the task",
+        "disk &#60;full&#62;",
+        "Resumed the task",
+        "Retried: 2 jobs",
+        "and 1 more",
+        "Cancelled: 1 job",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(page.matches("<td class=\"c-end\">ada</td>").count(), 4, "{page}");
+    assert!(page.find("Cancelled: 1 job") < page.find("Paused the task"), "the latest first: {page}");
+    assert_eq!(site.get("/acts?task=exprt").await.status, 404);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::hostile::{Stranger, declare, dispatch, rounds};
 use crate::site::{Site, encoded, until};
 
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 23] = [
     "/",
     "/find",
     "/task",
@@ -16,6 +16,7 @@ const PATHS: [&str; 22] = [
     "/zone",
     "/workers",
     "/running",
+    "/acts",
     "/worker",
     "/flows",
     "/flow",

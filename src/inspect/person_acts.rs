@@ -1,0 +1,113 @@
+//! What people did to a task and its jobs, by the stored events.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::history::{PauseEvent, TaskEvent, read};
+use crate::backend::keys::{Key, TaskKeys};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::join::try_join_all;
+use crate::unix_time::ms_since_1970;
+use crate::worker_id::WorkerId;
+
+/// The most acts of one answer.
+const MOST: usize = 100;
+
+/// An act on many jobs writes several entries. Those that are this close are one act.
+const SAME_ACT: Duration = Duration::from_secs(10);
+
+/// What a person did. See [`Inspector::person_acts`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PersonAct {
+    /// When. Of an act on many jobs: when it ended.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// Who, as given to [`Inspector::by`].
+    pub by: String,
+    /// The name of its event, such as `paused`, `cancelled` or `manually_retried`.
+    pub act: String,
+    /// How many jobs it changed. 0 for an act on the task or on a worker.
+    pub jobs: u64,
+    /// One of these jobs.
+    pub job: Option<JobId>,
+    /// The worker, if the act was on one.
+    pub worker: Option<WorkerId>,
+    /// The reason of a pause. May be empty.
+    pub reason: String,
+}
+
+impl Inspector {
+    /// What people did to a task and its jobs, the latest first, at most `limit` and 100. It reads the stored events, about 10,000
+    /// entries, so earlier acts are not known.
+    ///
+    /// The events do not name the person who cancelled a running job, since its worker reports the end, nor acts on schedules and keys.
+    /// A task with [`EventMode::Off`](crate::EventMode) has no events.
+    pub async fn person_acts(&self, task: &str, limit: usize) -> Result<Vec<PersonAct>, Error> {
+        let tables = self.tables(task).await?;
+        let mut found = try_join_all(tables.iter().map(|keys| self.person_acts_of(task, keys))).await?.concat();
+        found.sort_by_key(|act| Reverse(act.at));
+        let mut acts: Vec<PersonAct> = Vec::new();
+        for act in found {
+            match acts.iter_mut().find(|known| is_same(known, &act)) {
+                Some(known) => known.jobs += act.jobs,
+                None => acts.push(act),
+            }
+        }
+        acts.truncate(limit.min(MOST));
+        Ok(acts)
+    }
+
+    async fn person_acts_of(&self, task: &str, keys: &Arc<TaskKeys>) -> Result<Vec<PersonAct>, Error> {
+        let mut acts: Vec<PersonAct> = Vec::new();
+        for entry in self.entries_with(keys, Key::Events, "by", (0, None)).await? {
+            let Some((_, by)) = entry.fields.iter().find(|(name, _)| name == "by") else { continue };
+            let first = acts.len();
+            for event in read(task, &entry, &self.store.codecs) {
+                let act = act_of(&event, by);
+                // All partitions are paused together.
+                if act.job.is_none() && act.worker.is_none() && keys.part() > 0 {
+                    continue;
+                }
+                match acts[first..].iter_mut().find(|known| known.act == act.act && known.worker == act.worker) {
+                    Some(known) => known.jobs += act.jobs,
+                    None => acts.push(act),
+                }
+            }
+        }
+        Ok(acts)
+    }
+}
+
+/// Whether an act is an earlier part of a known one.
+fn is_same(known: &PersonAct, act: &PersonAct) -> bool {
+    let is_alike = known.act == act.act && known.by == act.by && known.jobs > 0 && act.jobs > 0;
+    is_alike && known.at.duration_since(act.at).is_ok_and(|apart| apart < SAME_ACT)
+}
+
+fn act_of(event: &TaskEvent, by: &str) -> PersonAct {
+    let act = |at: &SystemTime, act: &str, worker: Option<&WorkerId>, reason: &str| PersonAct {
+        at: *at,
+        by: by.to_owned(),
+        act: act.to_owned(),
+        jobs: 0,
+        job: None,
+        worker: worker.cloned(),
+        reason: reason.to_owned(),
+    };
+    match event {
+        TaskEvent::Job(event) => {
+            let name = event.name().trim_start_matches("task:");
+            PersonAct { jobs: 1, job: Some(event.id().clone()), ..act(&event.at(), name, None, "") }
+        }
+        TaskEvent::Pause(PauseEvent::Paused { at, reason, .. }) => act(at, "paused", None, reason),
+        TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => act(at, "resumed", None, ""),
+        TaskEvent::Pause(PauseEvent::WorkerQuiet { at, worker, .. }) => act(at, "worker_quiet", Some(worker), ""),
+        TaskEvent::Pause(PauseEvent::WorkerResumed { at, worker, .. }) => act(at, "worker_resumed", Some(worker), ""),
+    }
+}
