@@ -16,11 +16,14 @@
 -- KEYS[14] input      (hash)  instance/node -> payload
 -- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
--- KEYS[17] meta       (hash)  event total
--- KEYS[18] events     (stream)  events of instances and nodes
+-- KEYS[17] headers    (hash)  instance -> its headers, JSON
+-- KEYS[18] meta       (hash)  event total
+-- KEYS[19] events     (stream)  events of instances and nodes
 -- ARGV[1]  nodes      (triples instance, node, run; at most 200)
--- Returns  {'entered', go or stale per node, then as flow_advance}. The handler of a stale node must not run: the
---          instance stops, and the node is cancelled, or the node is not open in this run
+-- Returns  {'entered', a word per node, the headers with the numbers from 1 on, then as flow_advance}. The words: `go`,
+--          or `go` and the number of its headers; `later`: ask again, since its headers would take the reply over
+--          16 KiB of headers; `stale`: its handler must not run. The instance stops, and the node is cancelled, or the
+--          node is not open in this run
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local known, reply, stopped, flows, names, count = {}, { 'entered' }, {}, {}, {}, #ARGV / 3
@@ -29,13 +32,32 @@ for place = 1, count do
 end
 meet(known, keys, flows)
 fetch(keys, 'nodes', names)
+local roots, texts, word_of, bytes = redis.call('HLEN', headers) > 0 and {}, {}, {}, 0
+if roots then
+  for place = 1, count do roots[place] = string.match(flows[place], '^[^/]*') end
+  fetch(keys, 'headers', roots)
+end
+
+-- The word of a node that may begin. A child has the headers of the instance around it.
+local function go(root)
+  local text = read(keys, 'headers', root)
+  if not text then return 'go' end
+  if not word_of[root] then
+    if #texts > 0 and bytes + #text > NARROW_BYTES then return 'later' end
+    bytes, texts[#texts + 1] = bytes + #text, text
+    word_of[root] = 'go ' .. #texts
+  end
+  return word_of[root]
+end
+
 for place = 1, count do
   local one, name = known[flows[place]], names[place]
   local state = goes_on(one, ARGV[3 * place]) and read(keys, 'nodes', name)
   local is_sent = state and string.sub(state, 1, 1) == 'o'
-  reply[place + 1] = is_sent and not one.stopping and 'go' or 'stale'
+  reply[place + 1] = is_sent and not one.stopping and (roots and go(roots[place]) or 'go') or 'stale'
   if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], name } end
 end
+for at, text in ipairs(texts) do reply[count + 1 + at] = text end
 local opened, budget, touched, seen, _, now_ms = { later = {} }, a_budget(), {}, {}, now_us()
 if #stopped > 0 then
   expect_types({}, {}, { value, output, errors, input, cursor, grow, meta }, { completed, failed, cancelled, outbox })

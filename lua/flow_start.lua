@@ -16,8 +16,9 @@
 -- KEYS[14] children   (zset)  instances that run as nodes of others, all with the score 0
 -- KEYS[15] deadlines  (zset)  instances by deadline, ms
 -- KEYS[16] staging    (hash)  instance -> nonce, parts written, when (ms), shape, nodes
--- KEYS[17] meta       (hash)  event total
--- KEYS[18] events     (stream)  events of instances and nodes
+-- KEYS[17] headers    (hash)  instance -> its headers, JSON
+-- KEYS[18] meta       (hash)  event total
+-- KEYS[19] events     (stream)  events of instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  digest     (of the shape)
 -- ARGV[3]  nodes      (number of nodes)
@@ -26,7 +27,8 @@
 -- ARGV[6]  delay      (ms before which none of its jobs runs; 0 for none)
 -- ARGV[7]  deadline   (ms from now; 0 for none)
 -- ARGV[8]  tasks      (names, separated by spaces)
--- ARGV[9]  rest       (states of the nodes; pairs of the shape; pairs: node, payload; nothing after parts)
+-- ARGV[9]  headers    (JSON object of texts; '' for none, and for a child)
+-- ARGV[10] rest       (states of the nodes; pairs of the shape; pairs: node, payload; nothing after parts)
 -- Returns  {'started', the words of add_opened in lib/flow_reply.lua}; after parts none: flow_open opens them
 -- Returns  {'existed'}: there is an instance with this id; nothing is written
 -- Returns  {'stale'}: the node of this child no longer waits for it; nothing is written
@@ -36,8 +38,8 @@
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 if redis.call('HEXISTS', instances, flow) == 1 then return { 'existed' } end
-expect_types({}, {}, { nodes, input, value, shapes, stopping, staging, meta }, { running, paused, completed, failed,
-  cancelled, outbox, tasks, children, deadlines })
+expect_types({}, {}, { nodes, input, value, shapes, stopping, staging, headers, meta }, { running, paused, completed,
+  failed, cancelled, outbox, tasks, children, deadlines })
 local parent, node, run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
 local above = parent and instance_of({}, keys, parent)
 if parent and not (goes_on(above, run) and not above.stopping
@@ -55,10 +57,10 @@ local one = { flow = flow, run = '1', turn = 0, live = count, out = 0, digest = 
 -- A growing command first: a server at maxmemory refuses the call whole.
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 for at = 1, is_whole and count or 0 do
-  states[2 * at - 1], states[2 * at] = node_of(flow, at - 1), ARGV[8 + at]
+  states[2 * at - 1], states[2 * at] = node_of(flow, at - 1), ARGV[9 + at]
 end
 if is_whole then redis.call('HSET', nodes, unpack(states)) end
-local rest = 9 + (is_whole and count or 0)
+local rest = 10 + (is_whole and count or 0)
 if not is_known then redis.call('HSET', shapes, unpack(ARGV, rest, rest + 2 * records - 1)) end
 -- By pcall: a damaged count must not stop the start.
 if is_whole then redis.pcall('HINCRBY', shapes, digest .. '#', 1) end
@@ -66,6 +68,7 @@ for at = rest + 2 * records, #ARGV, 2 do
   inputs[#inputs + 1], inputs[#inputs + 2] = node_of(flow, ARGV[at]), ARGV[at + 1]
 end
 if #inputs > 0 then redis.call('HSET', input, unpack(inputs)) end
+if ARGV[9] ~= '' then redis.call('HSET', headers, flow, ARGV[9]) end
 for name in string.gmatch(ARGV[8], '%S+') do redis.call('ZADD', tasks, string.format('%d', now_ms), name) end
 local roots = {}
 for at = 1, #states, 2 do

@@ -13,6 +13,7 @@
 -- KEYS[11] cursor     (hash)  't ' and instance -> what is left to remove
 -- KEYS[12] children   (zset)  instances that run as nodes of others, all with the score 0
 -- KEYS[13] deadlines  (zset)  instances by deadline, ms
+-- KEYS[14] headers    (hash)  instance -> its headers, JSON
 -- ARGV[1]  age        (ms: instances that ended longer ago are removed)
 -- ARGV[2]  count      (how many to keep at most, '-': no limit)
 -- ARGV[3]  least      (ms: younger instances stay even above that number)
@@ -20,7 +21,7 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local age, most, least = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-expect_types({}, {}, { instances, nodes, input, value, output, errors, stopping, shapes, grow, cursor },
+expect_types({}, {}, { instances, nodes, input, value, output, errors, stopping, shapes, grow, cursor, headers },
   { place, children, deadlines })
 local _, now_ms = now_us()
 local excess = most and redis.call('ZCARD', place) - most or 0
@@ -40,7 +41,7 @@ local function remove(flow)
     redis.call('HSET', stopping, flow, 'removed ')
     return false
   end
-  for _, key in ipairs({ output, errors, stopping, instances }) do redis.call('HDEL', key, flow) end
+  for _, key in ipairs({ output, errors, headers, stopping, instances }) do redis.call('HDEL', key, flow) end
   redis.call('ZREM', children, flow)
   redis.call('ZREM', deadlines, flow)
   return true

@@ -107,7 +107,8 @@ keys! {
     Grow hash "grow",
     Children zset "children",
     Deadlines zset "deadlines",
-    Staging hash "staging";
+    Staging hash "staging",
+    FlowHeaders hash "headers";
     Workers zset "workers", Worker hash "worker"
 }
 

@@ -20,10 +20,12 @@ use crate::backend::note::{self, Stored};
 use crate::backend::overview;
 use crate::backend::timeouts::response_time;
 use crate::backend::values;
+use crate::backend::workflow::advance;
 use crate::codec::Codecs;
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
 use crate::job::outcome::StoredOutcome;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
@@ -127,7 +129,7 @@ pub struct JobOptions {
     /// How long one run may take.
     #[serde(rename = "timeout_ms", serialize_with = "as_ms_where_known")]
     pub timeout: Option<Duration>,
-    /// Its headers.
+    /// Its headers. A node of a workflow has those of its instance.
     pub headers: BTreeMap<String, String>,
 }
 
@@ -153,6 +155,15 @@ impl Inspector {
         let found = self.look(async |conn| jobs::inspect(conn, &keys, id.as_str()).await).await?;
         let Some(found) = found else { return Ok(None) };
         let mut report = report(task, id, found, &self.store.codecs);
+        if let Some(node) = NodeId::of(&report.id) {
+            let flow = self.store.workflow(&node.definition);
+            // A job can be read even if its workflow cannot.
+            let of_instance =
+                self.look(async |conn| advance::headers(conn, &flow, &node).await).await.unwrap_or_default();
+            for (name, value) in of_instance {
+                report.options.headers.entry(name).or_insert(value);
+            }
+        }
         if report.state == JobState::Waiting {
             // A job can be read even if its task cannot. The rest of a task is compared with the clock of this process.
             let full = self.look(async |conn| overview::full(conn, &keys).await).await.ok().flatten();

@@ -31,6 +31,11 @@ impl NodeId {
         format!("{instance}/{node}.{run}")
     }
 
+    /// The instance that a start named: the outermost of those around the node.
+    pub(crate) fn root(&self) -> &str {
+        self.instance.split('/').next().unwrap_or_default()
+    }
+
     /// How many graphs the node's instance is nested in.
     pub(crate) fn depth(&self) -> usize {
         self.instance.matches('/').count()

@@ -49,15 +49,15 @@ pub(crate) struct Overrides {
 /// Strings that travel with a job next to its payload.
 pub(crate) type Headers = BTreeMap<String, String>;
 
+/// The total size of headers, names and values, in bytes.
+pub(crate) fn header_bytes(headers: &Headers) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
 impl Overrides {
     /// Whether no option is set, so that nothing has to be stored.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Overrides::default()
-    }
-
-    /// The total size of all headers, names and values, in bytes.
-    pub(crate) fn header_bytes(&self) -> usize {
-        self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
     /// Checks all options.
@@ -78,7 +78,7 @@ impl Overrides {
         if let Some(attempts) = self.attempts {
             faults.attempts("attempts", attempts);
         }
-        faults.headers(self.header_bytes());
+        faults.headers(header_bytes(&self.headers));
         if let Some(timeout) = self.timeout {
             faults.timeout(timeout);
         }

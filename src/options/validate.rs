@@ -10,7 +10,7 @@ use crate::limits::{LONGEST, MIN_AGE_MS, MOST_PARTITIONS};
 /// The most runs of a job.
 const MOST_ATTEMPTS: u64 = 1_000_000;
 
-/// The most bytes of all headers of a job together.
+/// The most bytes of all headers of a job or an instance together.
 pub(crate) const HEADERS_LIMIT: usize = 4096;
 
 /// The longest cancel grace. A cancelled handler holds its slot for up to this time.
@@ -127,8 +127,8 @@ impl Faults {
         self.at_most("cancel_grace", value, CANCEL_GRACE_MAX);
     }
 
-    /// The size of all headers of a job, names and values.
-    pub(super) fn headers(&mut self, bytes: usize) {
+    /// The size of all headers of a job or an instance, names and values.
+    pub(crate) fn headers(&mut self, bytes: usize) {
         if bytes > HEADERS_LIMIT {
             let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
             let fix = "put large values into the payload";

@@ -55,6 +55,8 @@ pub(crate) struct Run {
     pub(crate) is_hook: bool,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
+    /// The headers of the workflow instance whose node the job is.
+    pub(crate) of_instance: Option<Arc<Headers>>,
     pub(crate) tick: Option<Tick>,
     pub(crate) data: Arc<Data>,
     /// `None` in a test of a handler.
@@ -116,10 +118,12 @@ impl Context {
         self.0.dispatched_at
     }
 
-    /// A header that was set at the dispatch.
+    /// A header that was set at the dispatch or, in a node of a workflow, at the start of its instance
+    /// ([`Start::header`](crate::Start::header)). A hook does not see those of an instance.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.0.headers.get(name).map(String::as_str)
+        let of_instance = || self.0.of_instance.as_ref()?.get(name);
+        self.0.headers.get(name).or_else(of_instance).map(String::as_str)
     }
 
     /// The tick of the schedule that dispatched the job, and the tick before it. `None` for any other job.

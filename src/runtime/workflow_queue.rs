@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::keys::TaskKeys;
-use crate::backend::workflow::advance::EndedNode;
+use crate::backend::workflow::advance::{EndedNode, Entered};
 use crate::job::node_id::NodeId;
 use crate::mutex::Mutex;
 
@@ -25,7 +25,7 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) node: NodeId,
-    pub(crate) answer: oneshot::Sender<bool>,
+    pub(crate) answer: oneshot::Sender<Entered>,
     /// How often this was asked without an answer.
     pub(crate) tries: u32,
 }
@@ -64,7 +64,7 @@ impl WorkflowQueue {
     }
 
     /// Asks whether the node may begin. There is no answer if the workflow runner is gone.
-    pub(crate) fn ask(&self, node: NodeId) -> oneshot::Receiver<bool> {
+    pub(crate) fn ask(&self, node: NodeId) -> oneshot::Receiver<Entered> {
         let (answer, answered) = oneshot::channel();
         // One run per slot asks at a time, so their number is bounded.
         let _ = self.asks.send(Ask { node, answer, tries: 0 });

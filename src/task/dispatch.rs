@@ -17,7 +17,7 @@ use crate::error::value::encoded_value;
 use crate::job::id::JobId;
 use crate::options::key::check_key;
 use crate::options::modes::{Durability, Priority};
-use crate::options::overrides::Overrides;
+use crate::options::overrides::{Overrides, header_bytes};
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnLockRisk;
 use crate::options::unique::Unique;
@@ -196,7 +196,7 @@ impl<I, O> Dispatch<I, O> {
     /// How many more bytes of header names and values fit, for callers that can leave headers out.
     #[must_use]
     pub fn headers_left(&self) -> usize {
-        HEADERS_LIMIT.saturating_sub(self.overrides.header_bytes())
+        HEADERS_LIMIT.saturating_sub(header_bytes(&self.overrides.headers))
     }
 
     /// How many runs the job gets and how long it waits between them. Replaces the whole policy of the task.

@@ -65,6 +65,7 @@ impl Context {
             is_hook: false,
             dispatched_at: SystemTime::now(),
             headers: Headers::new(),
+            of_instance: None,
             tick: None,
             data: Arc::default(),
             note_store: None,

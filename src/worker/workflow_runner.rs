@@ -229,7 +229,8 @@ impl WorkflowRunner {
             Done::Asked(name, again, follows) => {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.is_asking = false;
-                    own.asks.extend(again);
+                    // They were asked before the others.
+                    own.asks.splice(0..0, again);
                 }
                 if !follows.is_empty() {
                     self.follow(name, Vec::new(), follows);
@@ -357,8 +358,8 @@ fn named(table: &TaskKeys) -> (String, u32) {
     (table.task().to_owned(), table.part())
 }
 
-/// Asks whether the runs may begin. Returns the unanswered ones, after a pause, and what follows from the runs that may
-/// not.
+/// Asks whether the runs may begin. Returns the unanswered ones, after a pause if the call failed, and what follows from
+/// the runs that may not.
 async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, Advanced) {
     let asks: Vec<Ask> = asks.into_iter().filter(|ask| !ask.answer.is_closed()).collect();
     if asks.is_empty() {
@@ -370,11 +371,15 @@ async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, 
     match worker.store.call(async |conn| advance::enter(conn, &keys, &nodes).await).await {
         Ok((answers, follows)) => {
             worker.answered("enter", (0, name));
+            let mut again = Vec::new();
             for (ask, answer) in asks.into_iter().zip(answers) {
-                // The run that asked may have been dropped.
-                let _ = ask.answer.send(answer);
+                match answer {
+                    // The run that asked may have been dropped.
+                    Some(answer) => drop(ask.answer.send(answer)),
+                    None => again.push(ask),
+                }
             }
-            (Vec::new(), follows)
+            (again, follows)
         }
         Err(e) => {
             worker.flow_rights.heard_of_workflow(name, &e);

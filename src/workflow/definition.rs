@@ -29,7 +29,9 @@ use crate::events::workflow_event::WorkflowEvent;
 use crate::job::id::JobId;
 use crate::limits::LONGEST;
 use crate::options::modes::Durability;
+use crate::options::overrides::{Headers, header_bytes};
 use crate::options::retention::{LimitMs, RetentionLimit};
+use crate::options::validate::HEADERS_LIMIT;
 
 /// How long ended instances are kept by default.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
@@ -96,7 +98,7 @@ impl<T> Workflow<T> {
     /// Starts an instance with this graph when the value is awaited.
     pub fn start(&self, graph: Graph<T>) -> Start<T> {
         let (shared, durability) = (Arc::clone(&self.shared), self.shared.options.durability);
-        Start { shared, graph, id: None, delay: Duration::ZERO, deadline: None, durability }
+        Start { shared, graph, id: None, delay: Duration::ZERO, deadline: None, durability, headers: Headers::new() }
     }
 
     /// Subscribes to every event of its instances, from any process: start, end of a node, pause, resume, end. For the
@@ -166,6 +168,15 @@ fn instance_id(id: &str) -> Result<String, ConfigErrors> {
     Ok(id.to_owned())
 }
 
+/// The stored form of headers; empty for none.
+fn stored_headers(headers: &Headers) -> Result<String, Error> {
+    if headers.is_empty() {
+        return Ok(String::new());
+    }
+    serde_json::to_string(headers)
+        .map_err(|source| Error::Codec { what: "the headers of the instance".to_owned(), source })
+}
+
 /// An instance that starts when this is awaited. The await returns its handle.
 ///
 /// # Errors
@@ -186,6 +197,7 @@ pub struct Start<T> {
     delay: Duration,
     deadline: Option<Duration>,
     durability: Durability,
+    headers: Headers,
 }
 
 impl<T> Start<T> {
@@ -217,8 +229,29 @@ impl<T> Start<T> {
         self
     }
 
+    /// Adds a text that the handler of each node reads with [`Context::header`](crate::Context::header), such as a
+    /// tenant or a trace id: also in subgraphs, in graphs that a handler returned, and in later runs. Name and value may be
+    /// any text. All headers of an instance have at most 4 KiB, counting names and values. A header replaces an earlier one
+    /// of the same name. Defaults to none.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Start<T> {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// How many more bytes of header names and values fit, for callers that can leave headers out.
+    #[must_use]
+    pub fn headers_left(&self) -> usize {
+        HEADERS_LIMIT.saturating_sub(header_bytes(&self.headers))
+    }
+
+    /// The name of the workflow.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        self.shared.keys.task()
+    }
+
     async fn start(self) -> Result<WorkflowHandle<T>, Error> {
-        let Start { shared, graph, id, delay, deadline, durability } = self;
+        let Start { shared, graph, id, delay, deadline, durability, headers } = self;
         let mut faults = Faults::default();
         let id = id.map_or_else(|| Ok(JobId::generate().to_string()), |id| instance_id(&id));
         let id = faults.gather(id);
@@ -227,6 +260,7 @@ impl<T> Start<T> {
             planned => Some(planned?),
         };
         faults.durability(durability);
+        faults.headers(header_bytes(&headers));
         faults.at_most("delay", delay, LONGEST);
         if let Some(deadline) = deadline {
             faults.at_most("deadline", deadline, LONGEST);
@@ -242,7 +276,8 @@ impl<T> Start<T> {
         drop(graph);
         let WorkflowShared { keys, store, progress, .. } = &*shared;
         store.ready_in_time().await?;
-        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
+        let headers = stored_headers(&headers)?;
+        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline, headers: &headers };
         let call_deadline = CallDeadline::new(store.dispatch_timeout, Instant::now(), instance.bytes());
         // List the workflow first, so that recovery knows the instance from its first write.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
@@ -284,9 +319,6 @@ impl<T: 'static> IntoFuture for Start<T> {
 
 impl<T> fmt::Debug for Start<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Start")
-            .field("workflow", &self.shared.keys.task())
-            .field("id", &self.id)
-            .finish_non_exhaustive()
+        f.debug_struct("Start").field("workflow", &self.workflow()).field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -9,8 +9,11 @@ use crate::backend::declare::WIRE_VERSION;
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::reply::Reply;
 use crate::backend::scripts;
+use crate::backend::values;
 use crate::error::Result;
+use crate::escape::Escaped;
 use crate::job::node_id::NodeId;
+use crate::options::overrides::Headers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEnd {
@@ -152,21 +155,51 @@ pub(crate) async fn open(
     Ok((news(&mut reply, keys)?, more > 0))
 }
 
-/// Asks whether the handlers of these nodes may begin, at most 200 of one workflow. Also returns what follows from
-/// nodes that this call cancels.
+/// Whether the handler of a node may begin.
+#[derive(Clone, Debug)]
+pub(crate) enum Entered {
+    /// It may. The nodes of one call share the headers of their instance, if it has any.
+    Go(Option<Arc<Headers>>),
+    /// The workflow no longer wants it.
+    Stale,
+}
+
+/// Asks whether the handlers of these nodes may begin, at most 200 of one workflow. `None` for those that must ask
+/// again. Also returns what follows from nodes that this call cancels.
 pub(crate) async fn enter(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     nodes: &[NodeId],
-) -> Result<(Vec<bool>, Advanced)> {
+) -> Result<(Vec<Option<Entered>>, Advanced)> {
     let mut reply = scripts::FLOW_ENTER.on(keys).args(nodes.iter().map(NodeId::words)).answer(conn).await?;
-    let answer = |_: &NodeId| match reply.next::<String>()?.as_str() {
-        "go" => Ok(true),
-        "stale" => Ok(false),
-        other => Err(reply.unexpected(other)),
+    let words = nodes.iter().map(|_| reply.next()).collect::<Result<Vec<String>>>()?;
+    let number_in = |word: &str| word.strip_prefix("go ")?.parse::<usize>().ok();
+    let count = words.iter().filter_map(|word| number_in(word)).max().unwrap_or(0);
+    let headers = (0..count).map(|_| Ok(headers_of(keys, &reply.text()?))).collect::<Result<Vec<_>>>()?;
+    let answer = |word: &String| match (word.as_str(), number_in(word)) {
+        ("go", _) => Ok(Some(Entered::Go(None))),
+        (_, Some(number @ 1..)) => Ok(Some(Entered::Go(headers[number - 1].clone()))),
+        ("stale", _) => Ok(Some(Entered::Stale)),
+        ("later", _) => Ok(None),
+        (other, _) => Err(reply.unexpected(other)),
     };
-    let answers = nodes.iter().map(answer).collect::<Result<_>>()?;
+    let answers = words.iter().map(answer).collect::<Result<_>>()?;
     Ok((answers, news(&mut reply, keys)?))
+}
+
+/// The headers of an instance in their stored form. `None` if they cannot be read.
+fn headers_of(keys: &TaskKeys, json: &str) -> Option<Arc<Headers>> {
+    let read = serde_json::from_str(json).inspect_err(|e| {
+        tracing::warn!(workflow = keys.task(), error = %Escaped(&e.to_string()),
+            "the headers of an instance cannot be read; its jobs run without them");
+    });
+    read.ok().map(Arc::new)
+}
+
+/// The headers that a node has from its instance. Unreadable ones count as none.
+pub(crate) async fn headers(conn: &mut impl Connection, keys: &TaskKeys, node: &NodeId) -> Result<Headers> {
+    let json = values::value(conn, keys, Key::FlowHeaders, node.root()).await?;
+    Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
 }
 
 /// The end of a reply, see `add_news` of `lua/lib/flow_reply.lua`.

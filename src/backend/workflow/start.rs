@@ -31,13 +31,15 @@ pub(crate) struct NewInstance<'a> {
     pub(crate) delay: Duration,
     /// The time after which it is stopped.
     pub(crate) deadline: Option<Duration>,
+    /// JSON of its headers; empty for none, and for a child.
+    pub(crate) headers: &'a str,
 }
 
 impl NewInstance<'_> {
     /// The number of bytes to write.
     pub(crate) fn bytes(&self) -> usize {
         let records: usize = self.shape.records.iter().map(|(_, record)| record.len()).sum();
-        records + self.inputs.iter().map(|(_, payload)| payload.len()).sum::<usize>()
+        records + self.inputs.iter().map(|(_, payload)| payload.len()).sum::<usize>() + self.headers.len()
     }
 }
 
@@ -114,7 +116,7 @@ pub(crate) async fn start(
     instance: &NewInstance<'_>,
     content: StartContent<'_>,
 ) -> Result<Started> {
-    let NewInstance { id, shape, inputs, delay, deadline } = instance;
+    let NewInstance { id, shape, inputs, delay, deadline, headers } = instance;
     let staged = match content {
         StartContent::Parts { nonce, parts, .. } => format!("{nonce} {parts}"),
         _ => "-".to_owned(),
@@ -127,7 +129,7 @@ pub(crate) async fn start(
     };
     let mut call = scripts::FLOW_START.on(keys);
     call.arg(*id).arg(&shape.digest).arg(shape.states.len()).arg(&staged).arg(records.len());
-    call.arg(to_ms(*delay)).arg(deadline.map_or(0, to_ms)).arg(shape.tasks.join(" "));
+    call.arg(to_ms(*delay)).arg(deadline.map_or(0, to_ms)).arg(shape.tasks.join(" ")).arg(*headers);
     let is_whole = staged == "-";
     call.args(shape.states.iter().filter(|_| is_whole)).args(records).args(inputs.iter().filter(|_| is_whole));
     let mut reply = call.call(conn).await?;

@@ -3,7 +3,7 @@
 //! | step | from → to |
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
-//! | `closed` | a node of a workflow → whether the node is still open |
+//! | `enter` | a node of a workflow → whether the node is still open, and the headers of its instance |
 //! | `begin` | the claim → the context for the handler, the observers and the log |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
 //! | [`hook`] | as `drive`, for a job whose outcome is stored: its hook runs, not its handler |
@@ -30,6 +30,7 @@ use super::panics::{self, guarded};
 use crate::backend::keys::Key;
 use crate::backend::report::{Disposition, Report};
 use crate::backend::settle::{Claimed, Payload};
+use crate::backend::workflow::advance::Entered;
 use crate::clock;
 use crate::job::failure::codes;
 use crate::job::node_id::NodeId;
@@ -99,11 +100,15 @@ async fn run_once(
             return (without_payload(missing, &task.name, &held, (attempt, hooked), &options), Duration::ZERO);
         }
     };
-    if job.outcome.is_none()
-        && let Some(closed) = closed(&worker, &held).await
-    {
-        held.set(Flags::FINISHED);
-        return (closed, Duration::ZERO);
+    let mut of_instance = None;
+    if job.outcome.is_none() {
+        match enter(&worker, &held).await {
+            Ok(headers) => of_instance = headers,
+            Err(closed) => {
+                held.set(Flags::FINISHED);
+                return (closed, Duration::ZERO);
+            }
+        }
     }
     if held.flags().intersects(Flags::NOT_BEGUN) {
         held.begins();
@@ -123,7 +128,7 @@ async fn run_once(
         task.run_times.waited.add(waited);
     }
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
-    let run = (own.headers, own.tick, max_attempts, dispatched_at);
+    let run = ((own.headers, of_instance), own.tick, max_attempts, dispatched_at);
     let context = context_of(&task, &worker, note_store, &held, &job, run);
     if let Some(stored) = job.outcome {
         let (began, runs) = (Instant::now(), (job.failed_attempts, job.stalled_count));
@@ -169,20 +174,26 @@ async fn run_once(
     (outcome, ran)
 }
 
-/// Asks the workflow of a node whether its run may begin, however long the answer takes. The job stays held meanwhile. Returns what
-/// to report if the run must not begin. `None` if it may, or if the job belongs to no workflow.
-async fn closed(worker: &WorkerShared, held: &HeldJob) -> Option<Disposition> {
-    let node = NodeId::of(&held.id)?;
+/// Asks the workflow of a node whether its run may begin, however long the answer takes. The job stays held meanwhile. Returns the
+/// headers of its instance. There are none if the job belongs to no workflow.
+///
+/// # Errors
+/// What to report if the run must not begin.
+async fn enter(worker: &WorkerShared, held: &HeldJob) -> Result<Option<Arc<Headers>>, Disposition> {
+    let Some(node) = NodeId::of(&held.id) else { return Ok(None) };
     tokio::select! {
         // If the worker's workflow runner is gone, no answer comes.
         answer = worker.workflow_queue.ask(node) => match answer {
-            Ok(true) => None,
-            Ok(false) => Some(Disposition::Drop),
-            Err(_) => Some(Disposition::Requeue),
+            Ok(Entered::Go(headers)) => Ok(headers),
+            Ok(Entered::Stale) => Err(Disposition::Drop),
+            Err(_) => Err(Disposition::Requeue),
         },
-        () = held.wait_for(Flags::NOT_TO_BEGIN) => Some(Disposition::Requeue),
+        () = held.wait_for(Flags::NOT_TO_BEGIN) => Err(Disposition::Requeue),
     }
 }
+
+/// The headers of the job, and those of its instance.
+type RunHeaders = (Headers, Option<Arc<Headers>>);
 
 /// The context of the handler or of the hook, which has its own counts.
 fn context_of(
@@ -191,7 +202,7 @@ fn context_of(
     note_store: Arc<NoteStore>,
     held: &Arc<HeldJob>,
     job: &Claimed,
-    (headers, tick, max_attempts, dispatched_at): (Headers, Option<Tick>, u32, SystemTime),
+    ((headers, of_instance), tick, max_attempts, dispatched_at): (RunHeaders, Option<Tick>, u32, SystemTime),
 ) -> Context {
     let runs = (job.failed_attempts, job.stalled_count);
     let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
@@ -207,6 +218,7 @@ fn context_of(
         is_hook: job.outcome.is_some(),
         dispatched_at,
         headers,
+        of_instance,
         tick,
         data: Arc::clone(&worker.data),
         note_store: Some(note_store),

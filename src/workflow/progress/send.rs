@@ -188,6 +188,7 @@ impl WorkflowProgress {
             inputs: &inputs,
             delay: Duration::from_millis(node.wait_ms),
             deadline: None,
+            headers: "",
         };
         let starter = Starter { store: &self.store, keys, instance: &instance, durability: Durability::Memory };
         match starter.start(None).await?.0 {

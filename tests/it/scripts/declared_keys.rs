@@ -483,13 +483,13 @@ async fn the_scripts_of_schedules_declare_their_keys() {
 async fn the_scripts_of_workflows_declare_their_keys() {
     let mut task = cluster().await;
     // Three nodes in a row.
-    let args = "one d 3 '-' 5 0 0 t o 'p 1 1' 'p 1 1' d {} d@ '3 pause 2' d/0 '- - t\n\n1 1' d/1 '- - t\n\n1 2' \
+    let args = "one d 3 '-' 5 0 0 t '{}' o 'p 1 1' 'p 1 1' d {} d@ '3 pause 2' d/0 '- - t\n\n1 1' d/1 '- - t\n\n1 2' \
          d/2 '- - t\n\n0' 0 7 1 7 2 7";
     assert_eq!(task.ok("flow_start", args).await, "[started one 0 1 t '' 0 here 7]");
     for (script, args, start) in [
         ("flow_state", "one", "[state running 1 3 1 d "),
         ("flow_nodes", "one 0 500", "[nodes 1 3 "),
-        ("flow_enter", "one 0 1", "[entered go 0]"),
+        ("flow_enter", "one 0 1", "[entered go 1 {} 0]"),
         ("flow_look", "0 200", "[looked 0 0"),
         ("flow_resend", "one 0 1", "[resent 0]"),
         ("flow_advance", "one 0 1 c 5", "[advanced 0 one 1 1 t '' 0 here 7]"),
@@ -517,7 +517,7 @@ async fn the_scripts_of_workflows_declare_their_keys() {
 #[tokio::test]
 async fn scripts_of_nested_graphs_and_part_starts_declare_their_keys() {
     let mut task = cluster().await;
-    let start = |id, digest, state| format!("{id} {digest} 1 '-' 3 60000 90000 t {state}");
+    let start = |id, digest, state| format!("{id} {digest} 1 '-' 3 60000 90000 t '' {state}");
     let graph = |id| start(id, "e", "o") + " e {} e@ '1 finish 0' e/0 '- - t\n\n0' 0 7";
     let outer = start("one", "g", "g") + " g {} g@ '1 finish 0' g/0 'g - @\n\n0' 0 {}";
     for (script, args, begin) in [
@@ -534,7 +534,7 @@ async fn scripts_of_nested_graphs_and_part_starts_declare_their_keys() {
         ("flow_start", &*graph("late"), "[started late 0 1 t '' "),
         ("flow_stage", "two n 0 e 1 1 0 10000 0 'p 0 0'", "[staged 1]"),
         ("flow_stage", "two n 1 e 1 0 0 10000 0 7", "[staged 1]"),
-        ("flow_start", "two e 1 'n 2' 0 0 0 t", "[started]"),
+        ("flow_start", "two e 1 'n 2' 0 0 0 t ''", "[started]"),
         ("flow_open", "two 1", "[opened 0 0 two 0 1 t '' 0 here 7]"),
         ("flow_stage", "given-up n 0 e 1 1 0 10000 0 'p 0 0'", "[staged 1]"),
         ("flow_unstage", "60000", "[unstaged 0 0]"),

@@ -120,7 +120,7 @@ impl Graph {
     pub fn start(&self, id: &str, with_records: bool) -> Vec<String> {
         let records = if with_records { self.records() } else { Vec::new() };
         let mut args = vec![id.to_owned(), self.digest.to_owned(), self.states.len().to_string(), "-".to_owned()];
-        args.extend([&records.len().to_string(), "0", "0", "t"].map(str::to_owned));
+        args.extend([&records.len().to_string(), "0", "0", "t", ""].map(str::to_owned));
         args.extend((0..self.states.len()).map(|node| self.first_state(node)));
         args.extend(records.into_iter().flat_map(|(field, record)| [field, record]));
         args.extend(self.inputs().into_iter().flat_map(|(node, input)| [node.to_string(), input]));
@@ -148,7 +148,7 @@ impl Graph {
             head.map(str::to_owned).into_iter().chain(words).collect()
         });
         let (staged, records) = (format!("{nonce} {}", parts.len()), if is_known { "0" } else { "1" });
-        let mut last = [id, self.digest, &count, &staged, records, "0", "0", "t"].map(str::to_owned).to_vec();
+        let mut last = [id, self.digest, &count, &staged, records, "0", "0", "t", ""].map(str::to_owned).to_vec();
         if !is_known {
             last.extend([all.0, all.1]);
         }

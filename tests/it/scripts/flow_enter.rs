@@ -53,6 +53,38 @@ async fn a_node_of_a_stopping_instance_is_cancelled_and_may_end_it() {
 }
 
 #[tokio::test]
+async fn headers_come_once_per_instance_also_for_its_children() {
+    let mut task = two_open().await;
+    for id in ["a/2.1", "a/2.1/0.3", "b", "c", "stops"] {
+        task.put(&line(), id).await;
+    }
+    task.write("headers a={A}, c={C}, stops={S}, gone={G}").await;
+    task.write("stopping stops=failed ").await;
+    let words = "gone 0 1 a 0 1 b 0 1 a/2.1 0 1 a 0 2 c 0 1 a/2.1/0.3 0 1 a 1 1";
+    let reply = task.unchanged("flow_enter", words).await;
+    assert_eq!(reply, "[entered stale go 1 go go 1 stale go 2 go 1 go 1 {A} {C} 0]");
+    assert_eq!(task.unchanged("flow_enter", "b 0 1").await, "[entered go 0]");
+    assert_eq!(task.ok("flow_enter", "stops 0 1 c 0 1").await, "[entered stale go 1 {C} 0]");
+}
+
+#[tokio::test]
+async fn headers_over_16_kib_come_with_a_later_call() {
+    let mut task = Task::new().await;
+    let (large, half) = ("x".repeat(20_000), "y".repeat(8_192));
+    for (id, headers) in [("large", &large), ("half", &half), ("other", &half), ("third", &half)] {
+        task.put(&line(), id).await;
+        task.hset("headers", &[(id, headers)]).await;
+    }
+    task.put(&line(), "none").await;
+    let words = "large 0 1 half 0 1 none 0 1 large 0 1 half 0 1";
+    let reply = task.unchanged("flow_enter", words).await;
+    assert_eq!(reply, format!("[entered go 1 later go go 1 later {large} 0]"));
+    let words = "half 0 1 other 0 1 third 0 1 large 0 1 other 0 1";
+    let reply = task.unchanged("flow_enter", words).await;
+    assert_eq!(reply, format!("[entered go 1 go 2 later later go 2 {half} {half} 0]"));
+}
+
+#[tokio::test]
 async fn one_call_asks_for_200_nodes_of_many_instances() {
     let mut task = Task::new().await;
     let mut words = String::new();

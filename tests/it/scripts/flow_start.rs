@@ -47,6 +47,26 @@ async fn a_shape_is_sent_once_and_counted_with_each_instance() {
 }
 
 #[tokio::test]
+async fn headers_are_stored_with_the_first_start_of_an_instance() {
+    let mut task = Task::new().await;
+    let with = |mut args: Vec<String>, headers: &str| {
+        headers.clone_into(&mut args[8]);
+        args
+    };
+    assert_eq!(task.ok("flow_start", &with(line().start("a", true), "{A}")).await, "[started a 0 1 t '' 0 here in-0]");
+    assert_eq!(unchanged!(task, task.ok("flow_start", &with(line().start("a", true), "{B}")).await), "[existed]");
+    task.start(&line(), "b").await;
+    // An instance that was written in parts.
+    let (parts, last) = line().parts("c", "n", 2, true);
+    for part in &parts {
+        task.ok("flow_stage", part).await;
+    }
+    assert_keys!(task, "headers a={A}");
+    assert_eq!(task.ok("flow_start", &with(last, "{C}")).await, "[started]");
+    assert_keys!(task, "headers a={A}, c={C}");
+}
+
+#[tokio::test]
 async fn the_largest_graph_of_one_call_starts_with_all_nodes_open() {
     let mut task = Task::new().await;
     let reply = task.start(&loose(500), "a").await;

@@ -13,7 +13,7 @@ async fn ended(task: &mut Task, graph: &Graph, id: &str, ago: f64) {
         let some: Vec<(&str, &str)> = some.iter().map(|(field, state)| (field.as_str(), *state)).collect();
         task.hset("nodes", &some).await;
     }
-    task.write(&format!("value {id}/0=7; output {id}=7; error {id}=why")).await;
+    task.write(&format!("value {id}/0=7; output {id}=7; error {id}=why; headers {id}={{}}")).await;
     task.hset("instances", &[(id, &format!("1 1 0 0 {} -", graph.digest))]).await;
     let now = task.now_ms().await;
     task.zadd("completed", now - ago, id).await;
@@ -139,7 +139,7 @@ async fn an_unreadable_instance_is_removed_as_far_as_possible() {
             task.lose(&format!("{key}.{field}")).await;
         }
         assert_eq!(task.ok("flow_trim", "60000 - 5000").await, "[trimmed 2 0]", "{field} {value}");
-        assert_keys!(task, "no completed, instances, output, error");
+        assert_keys!(task, "no completed, instances, output, error, headers");
         // A shape without a count of its instances stays.
         if field == "d#" {
             assert_keys!(task, "shapes.d@=3 finish 2", "{value}");

@@ -62,7 +62,7 @@ async fn busy_workflows() -> Task {
         task.put(&graph, id).await;
     }
     task.write("instances f-stops=1 0 3 1 d 2, f-ended=1 1 0 0 d -; nodes f-stops/2=f; value f-stops/2=E").await;
-    task.write("stopping f-stops=failed ; output f-ended=7; cursor f-runs/2/1=0 c").await;
+    task.write("stopping f-stops=failed ; output f-ended=7; headers f-runs={}; cursor f-runs/2/1=0 c").await;
     for id in ["f-paused", "f-ended"] {
         task.lose(&format!("running.{id}")).await;
     }
@@ -269,7 +269,7 @@ async fn reads_change_nothing_if_a_key_has_another_type() {
 async fn starts_of_workflows_write_nothing_if_a_key_has_another_type() {
     each_key("flow_start", &flow::line().start("new", true)).await;
     each_key("flow_start", &flow::line().start("f-runs", true)).await;
-    each_key("flow_start", "new other 1 - 0 0 0 t o 0 {}").await;
+    each_key("flow_start", "new other 1 - 0 0 0 t '' o 0 {}").await;
     // With a delay and a deadline; and children, the last without a waiting node.
     for id in ["timed", "f-graph/0.1", "absent/0.1"] {
         let mut args = flow::line().named("l").start(id, true);
@@ -277,7 +277,7 @@ async fn starts_of_workflows_write_nothing_if_a_key_has_another_type() {
         each_key("flow_start", &args).await;
     }
     for staged in ["n 2", "n 3"] {
-        each_key("flow_start", &format!("f-comes l 3 '{staged}' 1 60000 90000 t l@ '3 finish 2'")).await;
+        each_key("flow_start", &format!("f-comes l 3 '{staged}' 1 60000 90000 t {{}} l@ '3 finish 2'")).await;
     }
     for (id, nonce, number) in [("new", "n", 0), ("f-comes", "n", 2), ("f-comes", "o", 0), ("f-runs", "n", 0)] {
         each_key("flow_stage", &flow::line().named("l").parts(id, nonce, 2, false).0[number]).await;

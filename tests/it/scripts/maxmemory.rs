@@ -318,7 +318,7 @@ async fn a_full_server_refuses_a_start_in_parts_whole() {
     fill(&mut task).await;
     assert_eq!(task.refused("flow_stage", &parts[2]).await, "OOM");
     assert_eq!(task.refused("flow_stage", &flow::line().parts("b", "n", 2, true).0[0]).await, "OOM");
-    assert_eq!(task.refused("flow_start", "staged d 3 'n 2' 0 60000 90000 t").await, "OOM");
+    assert_eq!(task.refused("flow_start", "staged d 3 'n 2' 0 60000 90000 t {}").await, "OOM");
     assert_eq!(task.refused("flow_start", &flow::line().start("outer/0.1", false)).await, "OOM");
     // A call that writes nothing passes.
     assert_eq!(task.ok("flow_stage", &parts[1]).await, "[staged 1]");

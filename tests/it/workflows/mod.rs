@@ -2,6 +2,7 @@
 
 mod crashes;
 mod graphs;
+mod headers;
 mod kills;
 mod losses;
 mod reused;
