@@ -19,7 +19,8 @@
 //! | span | kind | when | made by |
 //! |---|---|---|---|
 //! | `send <task>` | producer | a job is dispatched; its context travels with the job, as the headers `traceparent` and `tracestate` | [`TraceDispatch::traced`] |
-//! | `process <task>` | consumer | a run of the handler; child of `send`, with a link to it | [`traced`] |
+//! | `start <workflow>` | producer | an instance of a workflow is started; its context travels with all its jobs | [`TraceStart::traced`] |
+//! | `process <task>` | consumer | a run of the handler; child of `send` or `start`, with a link to it | [`traced`] |
 //! | `receive <task>` | client | a call that claimed jobs | [`CallSpans`] |
 //! | `settle <task>` | client | a call that reported outcomes | [`CallSpans`] |
 //!
@@ -27,17 +28,18 @@
 //! or a crash, is a span of its own in the same trace. Attributes follow OpenTelemetry's conventions for messaging (`messaging.system` is
 //! `heartline`), with additional ones under `heartline.*`. They never contain a payload.
 //!
-//! Spans go to the global tracer provider; without one, no span is made. Jobs of workflows are sent without a trace, so each of their
-//! `process` spans begins one. Hooks (`on_complete`) have no spans.
+//! Spans go to the global tracer provider; without one, no span is made. Hooks (`on_complete`) have no spans.
 //!
 //! This crate is separate since OpenTelemetry 0.x often makes breaking changes.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::time::SystemTime;
 
-use heartline::{CallInfo, Context as JobContext, Dispatch, Error, JobError, JobHandle, Observer};
+use heartline::{
+    CallInfo, Context as JobContext, Dispatch, Error, JobError, JobHandle, Observer, Start, WorkflowHandle,
+};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{FutureExt, Link, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, global};
@@ -69,49 +71,97 @@ pub trait TraceDispatch<O> {
 
 impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
     fn traced(self) -> impl Future<Output = Result<JobHandle<O>, Error>> + Send {
-        let task = self.task().to_owned();
         let at_call = Context::current();
         async move {
-            // The future may have been given a context of its own.
-            let at_poll = Context::current();
-            let parent = if at_poll.has_active_span() { at_poll } else { at_call };
-            let span = global::tracer(SCOPE)
-                .span_builder(format!("send {task}"))
-                .with_kind(SpanKind::Producer)
-                .with_attributes(attributes(&task, "send", "send"));
-            let context = parent.with_span(span.start_with_context(&global::tracer(SCOPE), &parent));
+            let context = sending("send", self.task(), at_call);
             let mut dispatch = self;
-            let mut headers: HashMap<String, String> = HashMap::new();
-            TraceContextPropagator::new().inject_context(&context, &mut headers);
-            // The headers of a job are bounded, and a trace must not prevent a dispatch.
-            let fits = |value: &str| (1..=HEADER).contains(&value.len());
-            // `tracestate` is useless without `traceparent`.
-            for name in ["traceparent", "tracestate"] {
-                let Some(value) = headers.remove(name).filter(|value| fits(value)) else { break };
-                if name.len() + value.len() > dispatch.headers_left() {
-                    break;
-                }
+            for (name, value) in trace_headers(&context, dispatch.headers_left()) {
                 dispatch = dispatch.header(name, value);
             }
             let sent = dispatch.with_context(context.clone()).await;
-            let span = context.span();
-            match &sent {
-                Ok(job) => {
-                    span.set_attribute(KeyValue::new("messaging.message.id", job.id().to_string()));
-                    if job.existed() == Some(true) {
-                        span.set_attribute(KeyValue::new("heartline.job.existed", true));
-                    }
-                }
-                Err(e) => span.set_status(Status::error(brief(&e.to_string()))),
-            }
-            span.end();
+            let job = sent.as_ref().map(|job| (job.id().to_string(), job.existed()));
+            end_sending(&context, job, "heartline.job.existed");
             sent
         }
     }
 }
 
-/// Wraps a handler so that each run is a span `process <task>`: a child of the `send` span that dispatched the job, in any process. Spans
-/// of the handler are its children.
+/// A start of a workflow whose trace continues in the handlers of all its nodes.
+pub trait TraceStart<T> {
+    /// Starts the instance in a span `start <workflow>`, whose context travels with each of its jobs: also with those of subgraphs, and
+    /// with those of later runs. The span is a child of the current one, as that of [`TraceDispatch::traced`].
+    ///
+    /// If an instance with this id already exists, it keeps the trace of its first start.
+    ///
+    /// # Errors
+    /// As the start.
+    ///
+    /// # Cancel safety
+    /// As the start: if the future is dropped, the instance may have started or not. The span ends then.
+    fn traced(self) -> impl Future<Output = Result<WorkflowHandle<T>, Error>> + Send;
+}
+
+impl<T: Send + 'static> TraceStart<T> for Start<T> {
+    fn traced(self) -> impl Future<Output = Result<WorkflowHandle<T>, Error>> + Send {
+        let at_call = Context::current();
+        async move {
+            let context = sending("start", self.workflow(), at_call);
+            let mut start = self;
+            for (name, value) in trace_headers(&context, start.headers_left()) {
+                start = start.header(name, value);
+            }
+            let started = start.into_future().with_context(context.clone()).await;
+            let instance = started.as_ref().map(|instance| (instance.id().to_owned(), instance.existed()));
+            end_sending(&context, instance, "heartline.instance.existed");
+            started
+        }
+    }
+}
+
+/// Begins the span of a dispatch or a start, and returns its context.
+fn sending(operation: &'static str, to: &str, at_call: Context) -> Context {
+    // The future may have been given a context of its own.
+    let at_poll = Context::current();
+    let parent = if at_poll.has_active_span() { at_poll } else { at_call };
+    let span = global::tracer(SCOPE)
+        .span_builder(format!("{operation} {to}"))
+        .with_kind(SpanKind::Producer)
+        .with_attributes(attributes(to, operation, "send"));
+    parent.with_span(span.start_with_context(&global::tracer(SCOPE), &parent))
+}
+
+/// The headers by which the trace continues, if they fit into this many bytes: a trace must not prevent a dispatch.
+fn trace_headers(context: &Context, mut left: usize) -> Vec<(&'static str, String)> {
+    let mut headers: HashMap<String, String> = HashMap::new();
+    TraceContextPropagator::new().inject_context(context, &mut headers);
+    let mut fitting = Vec::new();
+    // `tracestate` is useless without `traceparent`.
+    for name in ["traceparent", "tracestate"] {
+        let Some(value) = headers.remove(name).filter(|value| (1..=HEADER).contains(&value.len())) else { break };
+        let Some(rest) = left.checked_sub(name.len() + value.len()) else { break };
+        left = rest;
+        fitting.push((name, value));
+    }
+    fitting
+}
+
+/// Ends the span of a dispatch or a start. `sent` is the id that was written, and whether it existed.
+fn end_sending(context: &Context, sent: Result<(String, Option<bool>), &Error>, existed: &'static str) {
+    let span = context.span();
+    match sent {
+        Ok((id, was_there)) => {
+            span.set_attribute(KeyValue::new("messaging.message.id", id));
+            if was_there == Some(true) {
+                span.set_attribute(KeyValue::new(existed, true));
+            }
+        }
+        Err(e) => span.set_status(Status::error(brief(&e.to_string()))),
+    }
+    span.end();
+}
+
+/// Wraps a handler so that each run is a span `process <task>`: a child of the `send` span that dispatched the job, or of the `start` span
+/// of its workflow instance, in any process. Spans of the handler are its children.
 ///
 /// Errors of the handler are returned unchanged. The span of a dropped run has the status error, unless the process died.
 pub fn traced<I, O, E, F, Fut>(

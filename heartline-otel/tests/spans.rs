@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use heartline::testing::TestApp;
-use heartline::{Context, JobError, RetryPolicy, TaskOptions};
-use heartline_otel::{CallSpans, TraceDispatch, traced};
+use heartline::{Context, Graph, JobError, RetryPolicy, TaskOptions, WorkflowOptions};
+use heartline_otel::{CallSpans, TraceDispatch, TraceStart, traced};
 use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt, TraceId, Tracer};
 use opentelemetry::{KeyValue, global};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
@@ -69,8 +69,22 @@ async fn one_trace_leads_from_the_request_to_every_run_of_the_job() {
     full.traced().await.expect("a trace without room in the headers must not prevent the dispatch");
     let wrong = task.dispatch("x".to_owned()).id("").traced().await;
     assert!(wrong.is_err());
+    let flow = app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    let graph = || {
+        let (graph, inner) = (Graph::new(), Graph::new());
+        inner.node("leaf", &task, "leaf".to_owned());
+        let first = graph.node("first", &task, "first".to_owned());
+        graph.subgraph("inner", inner).after(&first);
+        graph
+    };
+    for _ in 0..2 {
+        let start = flow.start(graph()).id("one").traced();
+        opentelemetry::trace::FutureExt::with_context(start, request.clone()).await.unwrap();
+    }
+    let wrong = flow.start(graph()).id("").traced().await;
+    assert!(wrong.is_err());
     let drained = app.worker().observe(CallSpans::default()).drain().await.unwrap();
-    assert_eq!((drained.completed, drained.failed, drained.retried, drained.put_off), (5, 1, 1, 1));
+    assert_eq!((drained.completed, drained.failed, drained.retried, drained.put_off), (7, 1, 1, 1));
     let spans = async || {
         provider.force_flush().unwrap();
         exporter.get_finished_spans().unwrap()
@@ -127,6 +141,24 @@ async fn one_trace_leads_from_the_request_to_every_run_of_the_job() {
         assert_ne!(of(id)[0].span_context.trace_id(), TraceId::INVALID);
     }
 
+    let [start, again, wrong] = named(&spans, "start nightly")[..] else { panic!("{spans:?}") };
+    assert_eq!(
+        (start.span_kind.clone(), start.span_context.trace_id(), start.parent_span_id),
+        (SpanKind::Producer, trace, root)
+    );
+    let existed = |span| attribute(span, "heartline.instance.existed");
+    assert_eq!((attribute(start, "messaging.message.id").as_deref(), existed(start)), (Some("one"), None));
+    assert_eq!(existed(again).as_deref(), Some("true"));
+    assert!(matches!(wrong.status, Status::Error { .. }));
+    for id in ["~nightly/one/0/1", "~nightly/one/1.1/0/1"] {
+        let run = of(id)[0];
+        assert_eq!(
+            (run.span_context.trace_id(), run.parent_span_id),
+            (trace, start.span_context.span_id()),
+            "the run of a node is a child of the start"
+        );
+    }
+
     let jobs = |name: &str| {
         let counts = named(&spans, name);
         assert!(counts.iter().all(|span| span.span_kind == SpanKind::Client && span.parent_span_id == SpanId::INVALID));
@@ -135,8 +167,8 @@ async fn one_trace_leads_from_the_request_to_every_run_of_the_job() {
             |span: &&SpanData| attribute(span, "messaging.batch.message_count").unwrap().parse::<u64>().unwrap();
         counts.iter().map(count).sum::<u64>()
     };
-    // Eight runs of six jobs; some calls may not be observed yet.
-    assert!((1..=8).contains(&jobs("receive export")) && (1..=8).contains(&jobs("settle export")));
+    // Ten runs of eight jobs; some calls may not be observed yet.
+    assert!((1..=10).contains(&jobs("receive export")) && (1..=10).contains(&jobs("settle export")));
     let is_secret = |span: &SpanData| span.attributes.iter().any(|said| said.value.to_string().contains("\"twice\""));
     assert!(!spans.iter().any(is_secret), "a span contains the payload");
 }
