@@ -29,6 +29,9 @@ pub struct WorkflowReport {
     pub completed: u64,
     /// Failed instances that are still stored.
     pub failed: u64,
+    /// When the newest of them ended.
+    #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_failed_at: Option<SystemTime>,
     /// Cancelled instances that are still stored.
     pub cancelled: u64,
     /// Instances whose state the server lost, at least. They cannot continue.
@@ -138,8 +141,8 @@ pub struct InstanceReport {
     pub code: Option<String>,
     /// The message of that failure, or the reason of the cancel.
     pub message: Option<String>,
-    /// The first node that failed, which the message is about, also if it is on another page. `None` if none did, or if damaged data
-    /// ended it.
+    /// The first node that failed, also if it is on another page. The message is about it, unless a cancel or the deadline ended the
+    /// instance. `None` if none failed, or if damaged data ended it.
     pub failed_node: Option<NodeReport>,
     /// How many nodes it has.
     pub node_count: usize,

@@ -77,6 +77,7 @@ impl Inspector {
         };
         let sizes = sizes.unwrap_or_default();
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, untold, .. } = sizes;
+        let last_failed_at = sizes.last_failed_ms.map(at_ms);
         // The outbox has the time of the next try of a postponed step, so use the time when it was first postponed. An end that
         // could not be recorded is in the outbox of its task.
         let since_ms = lately_since(put_off, PUT_OFF, now_ms);
@@ -89,6 +90,7 @@ impl Inspector {
             paused,
             completed,
             failed,
+            last_failed_at,
             cancelled,
             unplaced: sizes.unplaced,
             steps: outbox,

@@ -125,12 +125,12 @@ async fn the_text_the_link_and_the_command_name_the_same_node() {
         assert!(failed.contains(part), "{part}: {failed}");
     }
     let overview = site.page("/").await;
-    assert!(overview.contains("1 instance failed in the last 24 hours, the last "), "{overview}");
+    assert!(overview.contains("an instance failed "), "{overview}");
     assert!(overview.contains("href=\"/flow?workflow=nightly&#38;state=failed\">Failed instances</a>"), "{overview}");
     assert!(!failed.contains("jobs show -t export &#39;~nightly/one/0/1"), "{failed}");
     let _ = worker.stop().await.unwrap();
     let retried = site.post("/act", &[("act", "flow_retry"), ("workflow", "nightly"), ("id", "one")]).await.body;
     assert!(retried.contains("It is running."), "{retried}");
     let overview = site.page("/").await;
-    assert!(!overview.contains("failed in the last 24 hours"), "{overview}");
+    assert!(!overview.contains("an instance failed "), "{overview}");
 }

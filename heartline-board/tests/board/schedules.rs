@@ -204,7 +204,10 @@ async fn a_paused_schedule_is_among_the_troubles() {
     let paused = act(&site, "schedule_pause", "nightly", &[("reason", "disk full")]).await;
     assert!(paused.body.contains("nightly is paused"), "{paused:?}");
     let page = site.page("/").await;
-    assert!(page.contains("The schedule nightly paused for ") && page.contains("by board (disk full)."), "{page}");
+    assert!(
+        page.contains("The schedule nightly has been paused for ") && page.contains("by board (disk full)."),
+        "{page}"
+    );
     assert!(page.contains("href=\"/schedule?task=export&#38;name=nightly\">Schedule</a>"), "{page}");
     assert!(act(&site, "schedule_resume", "nightly", &[]).await.body.contains("is resumed"));
     let page = site.page("/").await;

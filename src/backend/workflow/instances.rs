@@ -120,6 +120,8 @@ pub(crate) struct FlowSizes {
     /// How many of them are lost, at least.
     pub(crate) unplaced: u64,
     pub(crate) outbox: u64,
+    /// When the newest failed one ended, ms.
+    pub(crate) last_failed_ms: Option<u64>,
     /// Since when the oldest of them is due, ms.
     pub(crate) oldest_ms: Option<u64>,
     /// Since when entries have been delayed, and when that happened last, ms.
@@ -139,11 +141,14 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         pipe.zcard(keys.get(key));
     }
     pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0)
+        .zrange_withscores(keys.get(Key::Failed), -1, -1)
         .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
-    type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, [Option<Text>; 4], Vec<Text>);
+    type Scored = Vec<(Text, f64)>;
+    type Found = ([u64; 8], Scored, Scored, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.call(conn, "flow sizes").await?;
-    let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, times, tasks) = found;
+    let ([lines, running, paused, completed, failed, cancelled, outbox, children], oldest, newest, times, tasks) =
+        found;
     // Children that have ended are in no place.
     let in_no_set = lines.saturating_sub(running + paused + completed + failed + cancelled);
     let [put_off, untold, corrupt, corrupt_at] = times;
@@ -157,6 +162,7 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         in_no_set,
         unplaced: in_no_set.saturating_sub(children),
         outbox,
+        last_failed_ms: newest.first().map(|(_, score)| stored_score(*score)),
         oldest_ms: oldest.first().map(|(_, score)| stored_score(*score)),
         put_off: put_off.and_then(times_of),
         untold: untold.and_then(times_of),

@@ -4,22 +4,15 @@ use std::time::Duration;
 
 use super::super::Inspector;
 use super::super::tasks::TaskReport;
-use super::super::workflow_report::{InstancePage, InstanceRow, WorkflowReport};
+use super::super::workflow_report::WorkflowReport;
 use super::finding::Diagnosis;
 use super::kinds::DiagnosisKind;
-use super::task_facts::TOGETHER;
 use super::texts::named;
 use crate::error::{Error, ServerErrorKind};
-use crate::job::instance::WorkflowState;
-use crate::join::join_all;
 use crate::unix_time::to_ms;
 
 /// A worker makes a leftover step within 15 s, and retries an unreachable task every 5 s.
 const LATE: Duration = Duration::from_secs(30);
-
-/// How many workflows with failed instances are read, and how many instances of each.
-const CHECKED: usize = 50;
-const READ: usize = 100;
 
 /// Data that could not be read, and instances that failed, are reported for this long.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
@@ -29,15 +22,15 @@ pub(super) fn lost_list<'a>(tasks: &'a [TaskReport], flows: &[WorkflowReport]) -
     tasks.iter().find(|task| task.has_workflows).filter(|_| flows.is_empty())
 }
 
-/// Reports the instances of this page, the newest of those that failed, if the newest failed in the last day.
-fn failed(flow: &WorkflowReport, page: &InstancePage) -> Option<Diagnosis> {
-    let ago = |row: &InstanceRow| page.as_of.duration_since(row.since).unwrap_or_default();
-    let last = page.instances.first().map(ago).filter(|ago| *ago < RECENT)?;
-    let failed = page.instances.iter().take_while(|row| ago(row) < RECENT).count();
-    let is_exact = failed < page.instances.len() || page.next.is_none();
-    let (workflow, last_ago_ms) = (flow.workflow.clone(), to_ms(last));
-    let kind = DiagnosisKind::InstancesFailed { workflow, failed: failed as u64, is_exact, last_ago_ms };
-    Some(Diagnosis::note(None, kind))
+/// Reports the instances that are kept as failed, if the newest failed in the last day.
+fn failed(flow: &WorkflowReport) -> Option<Diagnosis> {
+    let ago = flow.as_of.duration_since(flow.last_failed_at?).unwrap_or_default();
+    let kind = DiagnosisKind::InstancesFailed {
+        workflow: flow.workflow.clone(),
+        failed: flow.failed,
+        last_ago_ms: to_ms(ago),
+    };
+    (ago < RECENT).then(|| Diagnosis::note(None, kind))
 }
 
 /// What is wrong with the list of workflows, and with each workflow.
@@ -105,6 +98,7 @@ impl WorkflowReport {
             let kind = DiagnosisKind::InstancesStopped { workflow, lost, paused, corrupt, corrupt_ago_ms };
             found.push(Diagnosis::when(lost > 0, None, kind));
         }
+        found.extend(failed(self));
         found
     }
 }
@@ -118,18 +112,6 @@ impl Inspector {
         };
         let keys = self.foreign_lists().await.unwrap_or_default();
         Err(unlisted(if keys.is_empty() { error } else { named(&keys) }))
-    }
-
-    /// Reports instances that failed in the last day. Skips workflows that cannot be read.
-    pub(super) async fn failed_instances(&self, flows: &[WorkflowReport]) -> Vec<Diagnosis> {
-        let with_failed: Vec<&WorkflowReport> = flows.iter().filter(|flow| flow.failed > 0).take(CHECKED).collect();
-        let mut found = Vec::new();
-        for some in with_failed.chunks(TOGETHER) {
-            let list = |flow| self.instances(flow, WorkflowState::Failed, true, None, READ);
-            let reads = join_all(some.iter().map(|flow| list(&flow.workflow))).await;
-            found.extend(reads.into_iter().flatten().zip(some).filter_map(|(page, flow)| failed(flow, &page)));
-        }
-        found
     }
 
     /// What is wrong if no workflow is listed: the list may be lost.

@@ -343,10 +343,10 @@ kinds! { task:
     InstancesStopped { workflow: String, lost: u64, paused: u64, corrupt: u64, corrupt_ago_ms: Option<u64> } =>
         instances_stopped(workflow, *lost, *paused, *corrupt, *corrupt_ago_ms),
         instances_stopped_hint(workflow, *lost);
-    /// Instances of a workflow failed in the last 24 hours, at least `failed`, and were not retried.
-    InstancesFailed { workflow: String, failed: u64, is_exact: bool, last_ago_ms: u64 } => format!(
-            "the workflow {workflow}: {}{} failed in the last 24 hours, the last {} ago",
-            at_least(*is_exact), many(*failed, "instance"), time(*last_ago_ms)
+    /// The newest failed instance of a workflow ended in the last 24 hours. `failed` are kept.
+    InstancesFailed { workflow: String, failed: u64, last_ago_ms: u64 } => format!(
+            "the workflow {workflow}: an instance failed {} ago, and {} kept as failed",
+            time(*last_ago_ms), if *failed == 1 { "1 instance is".to_owned() } else { format!("{failed} instances are") }
         ),
         format!("`heartline flows list {0} --state failed` lists them, `flows show` explains one, `flows retry` runs its incomplete nodes \
                  again. The note ends a day after the last failure, or when they are retried", quoted(workflow));

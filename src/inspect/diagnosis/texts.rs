@@ -51,8 +51,8 @@ pub(super) fn schedules_named(first: &str, schedules: u64) -> String {
 
 pub(super) fn schedules_paused(first: &str, schedules: u64, by: &str, reason: &str, ago_ms: u64) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(" ({})", brief(reason, 160)) };
-    let which = if schedules > 1 { ", the first" } else { "" };
-    format!("{} paused{which} for {} by {by}{reason}", schedules_named(first, schedules), time(ago_ms))
+    let (verb, which) = if schedules > 1 { ("have", ", the first") } else { ("has", "") };
+    format!("{} {verb} been paused{which} for {}, by {by}{reason}", schedules_named(first, schedules), time(ago_ms))
 }
 
 pub(super) fn replicas_missing(replicas: u64, silent: u64, wanted: Option<u64>) -> String {

@@ -164,7 +164,7 @@ pub enum Homes {
 }
 
 impl Homes {
-    /// Whether no server is a primary but these. Sentinels tell of a promoted server seconds after it no longer follows
+    /// Whether no server but these is a primary. Sentinels report a promoted server seconds after it stopped following
     /// its primary, which accepts writes until then.
     async fn are_alone(&self, primaries: &[u16]) -> bool {
         let Homes::Sentinels { servers, .. } = self else { return true };

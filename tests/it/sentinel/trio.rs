@@ -86,10 +86,13 @@ impl Trio {
         .await
     }
 
-    /// A planned failover, until another server is the primary. On a busy machine, the sentinels may give one up, and do
-    /// not repeat it.
+    /// A planned failover, until another server is the primary. On a busy machine, the sentinels may abort one, and do not
+    /// repeat it.
     pub async fn fails_over(&self, before: u16) {
         for _ in 0..10 {
+            if self.primary().await != before {
+                return;
+            }
             let _: Option<String> = order(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
             if tokio::time::timeout(Duration::from_secs(12), self.another_than(before)).await.is_ok() {
                 return;

@@ -95,7 +95,8 @@ fn outcome_is_lost(evidence: &Evidence, stall: &StalledEvent, pid: u32) -> bool 
     // Fences are times: the stalled run is the last one that was claimed before.
     let claimed = evidence.begins().filter(|(_, run)| is_of(run) && run.fence < at_us).map(|(_, run)| run.fence).max();
     if claimed.is_none() {
-        return evidence.may_be_lost_between(at_us - REACHED_US, at_us);
+        let fails = |span: &Span| span.loses != Loses::Nothing && span.overlaps(at_us - REACHED_US, at_us);
+        return evidence.spans.iter().any(fails);
     }
     let mut ends = evidence.ends_of_runs().filter(|(_, run)| is_of(run) && Some(run.fence) == claimed);
     ends.any(|(ended_us, _)| ended_us < at_us && evidence.may_be_lost_by(ended_us, at_us))

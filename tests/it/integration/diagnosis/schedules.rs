@@ -106,8 +106,11 @@ async fn paused_schedules_are_noted_with_person_and_reason() {
     schedules.pause("nightly", "disk full").await.unwrap();
     let one = found(&scene).await;
     assert_eq!((one.len(), one[0].0.as_str(), &one[0].1["first"]), (1, "?schedules_paused", &"nightly".into()));
-    assert!(one[0].2.starts_with("the schedule nightly paused for ") && one[0].2.contains("(disk full)"), "{one:?}");
+    assert!(
+        one[0].2.starts_with("the schedule nightly has been paused for ") && one[0].2.contains("(disk full)"),
+        "{one:?}"
+    );
     schedules.pause("acme", "").await.unwrap();
     let two = found(&scene).await;
-    assert!(two[0].2.starts_with("the schedule acme and 1 more paused, the first for "), "{two:?}");
+    assert!(two[0].2.starts_with("the schedule acme and 1 more have been paused, the first for "), "{two:?}");
 }
