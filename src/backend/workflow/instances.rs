@@ -145,10 +145,9 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         .hmget(keys.get(Key::Meta), &["putOff", "untold", "corrupt", "corruptAt"]);
     pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
     type Scored = Vec<(Text, f64)>;
-    type Found = ([u64; 8], Scored, Scored, [Option<Text>; 4], Vec<Text>);
+    type Found = (u64, u64, u64, u64, u64, u64, u64, u64, Scored, Scored, [Option<Text>; 4], Vec<Text>);
     let found: Found = pipe.call(conn, "flow sizes").await?;
-    let ([lines, running, paused, completed, failed, cancelled, outbox, children], oldest, newest, times, tasks) =
-        found;
+    let (lines, running, paused, completed, failed, cancelled, outbox, children, oldest, newest, times, tasks) = found;
     // Children that have ended are in no place.
     let in_no_set = lines.saturating_sub(running + paused + completed + failed + cancelled);
     let [put_off, untold, corrupt, corrupt_at] = times;
