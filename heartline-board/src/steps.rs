@@ -113,7 +113,7 @@ fn of_kind(diagnosis: &Diagnosis, task: &str, pages: &Pages<'_>) -> Vec<Step> {
         Kind::JobsSnooze { first, .. } => vec![job("First job", first)],
         Kind::SlotsTaken { .. } => vec![jobs("Running jobs", "running"), by_task("Lanes", "lanes")],
         Kind::JobsParked { .. } => vec![jobs("Running jobs", "running")],
-        Kind::KeyFull { .. } => {
+        Kind::KeyFull { .. } | Kind::KeysPaused { .. } => {
             vec![link("Full or paused keys", pages.of("lanes", &[("task", task), ("state", "full")]))]
         }
         Kind::JobsWillFail { first: Some(first), .. } => vec![job("First job", first)],

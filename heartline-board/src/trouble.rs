@@ -87,6 +87,7 @@ pub(crate) fn word(kind: &Kind) -> &'static str {
         Kind::SlotsTaken { .. } => "slots taken",
         Kind::SlotsHeldByLostRuns { .. } => "slots lost",
         Kind::KeyFull { .. } => "keys full or paused",
+        Kind::KeysPaused { .. } => "keys paused",
         Kind::PoisonSuspects { .. } | Kind::FailedSuspects { .. } => "suspects",
         Kind::JobsWillFail { .. } => "will fail",
         Kind::JobsWithoutPlace { .. } => "misplaced",

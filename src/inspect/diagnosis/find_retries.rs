@@ -1,4 +1,5 @@
-//! Finds jobs that are retried, snooze, cannot be decoded, or lost their payload. It reads a sample of the jobs.
+//! Finds jobs that are retried, snooze, cannot be decoded, lost their payload, or wait for a paused key. It reads a sample
+//! of the jobs.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
@@ -7,6 +8,8 @@ use super::super::Inspector;
 use super::super::describe::PROGRAM_NOT_STARTED;
 use super::super::filter::JobFilter;
 use super::super::job::{JobReport, JobValues};
+use super::super::lane::Lane;
+use super::super::limits::LimitReached;
 use super::super::page::JobRow;
 use super::super::tasks::TaskReport;
 use super::find_failures::{are_many, of_broken_off};
@@ -30,6 +33,9 @@ const SNOOZED: (usize, u32) = (5, 3);
 
 /// A worker's report about a job is valid for this long.
 const JUST_NOW: Duration = Duration::from_secs(60);
+
+/// How many keys with settings of their own are read of a task.
+const KEYS: usize = 200;
 
 /// How many waiting jobs, and as many delayed ones, are checked for lost payloads.
 const QUEUED: usize = 50;
@@ -62,7 +68,11 @@ impl Inspector {
     pub(super) async fn diagnose_retries(&self, tasks: &[TaskReport]) -> Vec<Diagnosis> {
         let without = most(tasks, |task| task.without_payload);
         let delayed = most(tasks, may_fail);
+        let full = most(tasks, |task| task.lanes.map_or(0, |lanes| lanes.full));
         let mut found = Vec::new();
+        for some in full.chunks(TOGETHER) {
+            found.extend(join_all(some.iter().map(|task| self.paused_keys(task))).await.into_iter().flatten());
+        }
         for some in without.chunks(TOGETHER) {
             found.extend(join_all(some.iter().map(|task| self.without_payload(task))).await.into_iter().flatten());
         }
@@ -71,6 +81,18 @@ impl Inspector {
             found.extend(join_all(some.iter().map(|task| self.retries_of(task))).await.into_iter().flatten());
         }
         found
+    }
+
+    /// Reports paused keys whose jobs wait.
+    async fn paused_keys(&self, task: &TaskReport) -> Option<Diagnosis> {
+        let lanes = self.lanes(&task.task).ok()?.with_settings(KEYS).await.ok()?;
+        let since = |lane: &Lane| match lane.limit {
+            Some(LimitReached::KeyPaused { since }) => Some(since),
+            _ => None,
+        };
+        let paused: Vec<SystemTime> = lanes.iter().filter_map(since).collect();
+        let ago_ms = to_ms(task.as_of.duration_since(*paused.iter().min()?).unwrap_or_default());
+        Some(Diagnosis::note(Some(&task.task), DiagnosisKind::KeysPaused { paused: paused.len() as u64, ago_ms }))
     }
 
     /// Reports jobs without payload. Waiting ones are lost.

@@ -274,6 +274,11 @@ kinds! { task:
     /// Silent jobs are parked for a person.
     JobsParked { jobs: u64 } => format!("{} parked for a person, as the options say", many(*jobs, "silent job")),
         format!("`heartline recover silent -t {task}` lists them; then `recover running` or `recover fail`");
+    /// Keys with waiting jobs are paused, the first for this long.
+    KeysPaused { paused: u64, ago_ms: u64 } => format!(
+            "a pause of {} keeps jobs waiting, the first for {}", many(*paused, "key"), time(*ago_ms)
+        ),
+        format!("`heartline lanes list {task} --full` shows them, and `heartline lanes resume {task} KEY` ends a pause");
     /// A key has been full or paused for so long that its jobs may hang.
     KeyFull { full: u64, ago_ms: u64 } => format!(
             "{} full or paused, the first for {}", many(*full, "key"), time(*ago_ms)
