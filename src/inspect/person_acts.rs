@@ -18,7 +18,7 @@ use crate::worker_id::WorkerId;
 /// The most acts of one answer.
 const MOST: usize = 100;
 
-/// An act on many jobs writes several entries. Those that are this close are one act.
+/// An act on many jobs writes several entries. Those that are this close are one act, if at least one of them is about several jobs.
 const SAME_ACT: Duration = Duration::from_secs(10);
 
 /// What a person did. See [`Inspector::person_acts`].
@@ -46,21 +46,14 @@ impl Inspector {
     /// What people did to a task and its jobs, the latest first, at most `limit` and 100. It reads the stored events, about 10,000
     /// entries, so earlier acts are not known.
     ///
-    /// The events do not name the person who cancelled a running job, since its worker reports the end, nor acts on schedules and keys.
+    /// A program that acts without [`by`](Inspector::by) is listed as `inspector`. The events do not name the person who cancelled a running
+    /// job, since its worker reports the end, nor acts on schedules, keys and instances of workflows.
     /// A task with [`EventMode::Off`](crate::EventMode) has no events.
     pub async fn person_acts(&self, task: &str, limit: usize) -> Result<Vec<PersonAct>, Error> {
         let tables = self.tables(task).await?;
         let mut found = try_join_all(tables.iter().map(|keys| self.person_acts_of(task, keys))).await?.concat();
         found.sort_by_key(|act| Reverse(act.at));
-        let mut acts: Vec<PersonAct> = Vec::new();
-        for act in found {
-            match acts.iter_mut().find(|known| is_same(known, &act)) {
-                Some(known) => known.jobs += act.jobs,
-                None => acts.push(act),
-            }
-        }
-        acts.truncate(limit.min(MOST));
-        Ok(acts)
+        Ok(merged(found, limit.min(MOST)))
     }
 
     async fn person_acts_of(&self, task: &str, keys: &Arc<TaskKeys>) -> Result<Vec<PersonAct>, Error> {
@@ -84,10 +77,27 @@ impl Inspector {
     }
 }
 
-/// Whether an act is an earlier part of a known one.
+/// The first of these acts, with the entries of each one together. The latest comes first.
+fn merged(found: Vec<PersonAct>, limit: usize) -> Vec<PersonAct> {
+    let mut acts: Vec<PersonAct> = Vec::new();
+    for act in found {
+        let is_close = |known: &PersonAct| known.at.duration_since(act.at).is_ok_and(|apart| apart < SAME_ACT);
+        let back = acts.iter().rev().take_while(|known| is_close(known)).position(|known| is_same(known, &act));
+        match back.map(|back| acts.len() - 1 - back) {
+            Some(at) => acts[at].jobs += act.jobs,
+            None if acts.len() < limit => acts.push(act),
+            // Earlier ones may still belong to the listed acts.
+            None if acts.last().is_some_and(is_close) => {}
+            None => break,
+        }
+    }
+    acts
+}
+
+/// Whether both may be parts of one act. Two acts on one job each are not.
 fn is_same(known: &PersonAct, act: &PersonAct) -> bool {
-    let is_alike = known.act == act.act && known.by == act.by && known.jobs > 0 && act.jobs > 0;
-    is_alike && known.at.duration_since(act.at).is_ok_and(|apart| apart < SAME_ACT)
+    let is_of_jobs = known.jobs > 0 && act.jobs > 0 && known.jobs.max(act.jobs) > 1;
+    is_of_jobs && known.act == act.act && known.by == act.by
 }
 
 fn act_of(event: &TaskEvent, by: &str) -> PersonAct {
@@ -109,5 +119,27 @@ fn act_of(event: &TaskEvent, by: &str) -> PersonAct {
         TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => act(at, "resumed", None, ""),
         TaskEvent::Pause(PauseEvent::WorkerQuiet { at, worker, .. }) => act(at, "worker_quiet", Some(worker), ""),
         TaskEvent::Pause(PauseEvent::WorkerResumed { at, worker, .. }) => act(at, "worker_resumed", Some(worker), ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn act(at: u64, jobs: u64) -> PersonAct {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
+        let (by, act, reason) = ("ada".to_owned(), "cancelled".to_owned(), String::new());
+        PersonAct { at, by, act, jobs, job: None, worker: None, reason }
+    }
+
+    #[test]
+    fn entries_of_one_act_are_merged_and_single_acts_are_not() {
+        let counts =
+            |acts: &[PersonAct], limit| merged(acts.to_vec(), limit).iter().map(|act| act.jobs).collect::<Vec<_>>();
+        assert_eq!(counts(&[act(50, 1), act(49, 1)], 9), [1, 1]);
+        assert_eq!(counts(&[act(50, 1), act(49, 200), act(48, 200), act(30, 200)], 9), [401, 200]);
+        assert_eq!(counts(&[act(50, 0), act(49, 0), act(48, 3)], 9), [0, 0, 3]);
+        assert_eq!(counts(&[act(50, 2), act(30, 1), act(29, 1), act(28, 2), act(10, 2)], 2), [2, 3]);
+        assert!(counts(&[act(50, 2)], 0).is_empty());
     }
 }
