@@ -92,7 +92,7 @@ pub(crate) async fn act(
         let board = Arc::clone(&board);
         async move {
             let result = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| chain(&e));
-            board.forget(&wanted.jobs.task).await;
+            board.forget(&wanted.jobs.task);
             result
         }
     });

@@ -1,4 +1,4 @@
-//! The running jobs of all tasks that have run longest.
+//! The running jobs of all tasks that were held longest.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const TOGETHER: usize = 10;
 /// What was read of the running jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
-    /// Jobs with the names of their tasks, those that have run longest first.
+    /// Jobs with the names of their tasks, those held longest first.
     pub(crate) rows: Vec<(String, JobRow)>,
     /// The tasks of which not all running jobs were read.
     pub(crate) cut: Vec<String>,

@@ -43,9 +43,9 @@ impl<T> Scans<T> {
         Scans { all: Mutex::default(), fresh }
     }
 
-    /// Drops the results of a task that was changed.
+    /// Drops the results of a task that was changed; without a name, those of all tasks.
     pub(crate) fn forget(&self, task: &str) {
-        self.all().retain(|(of, _), _| of != task);
+        self.all().retain(|(of, _), _| of != task && !task.is_empty());
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Scan<T>>> {
@@ -60,19 +60,26 @@ impl<T> Scans<T> {
         look: impl Future<Output = Result<T, Error>>,
     ) -> Result<Arc<T>, Arc<Error>> {
         let (key, came) = ((key.0.to_owned(), key.1.to_owned()), Instant::now());
-        let (turn, last) = self.turn(&key, came);
-        let seen = last.and_then(|(at, seen)| seen.ok().filter(|seen| at.elapsed() < self.fresh && fits(seen)));
-        if let Some(seen) = seen {
-            return Ok(seen);
-        }
-        let _turn = turn.lock().await;
-        // Take the result of another caller, even an error: while a server is unreachable, the waiting callers must not each try again.
-        let since = self.all().get(&key).and_then(|scan| scan.last.clone()).filter(|(at, _)| *at > came);
-        if let Some((_, seen)) = since.filter(|(_, seen)| seen.as_ref().map_or(true, |seen| fits(seen))) {
-            return seen;
-        }
+        let (turn, _held) = loop {
+            let (turn, last) = self.turn(&key, came);
+            let seen = last.and_then(|(at, seen)| seen.ok().filter(|seen| at.elapsed() < self.fresh && fits(seen)));
+            if let Some(seen) = seen {
+                return Ok(seen);
+            }
+            let held = Arc::clone(&turn).lock_owned().await;
+            let all = self.all();
+            // If it was forgotten meanwhile, share the read of those who came later.
+            let Some(scan) = all.get(&key).filter(|scan| Arc::ptr_eq(&scan.turn, &turn)) else { continue };
+            // Take the result of another caller, even an error: while a server is unreachable, the waiting callers must not each try again.
+            let since = scan.last.as_ref().filter(|(at, _)| *at > came);
+            if let Some((_, seen)) = since.filter(|(_, seen)| seen.as_ref().map_or(true, |seen| fits(seen))) {
+                return seen.clone();
+            }
+            break (turn, held);
+        };
         let seen = look.await.map(Arc::new).map_err(Arc::new);
-        if let Some(scan) = self.all().get_mut(&key) {
+        // A read that began before `forget` is not kept.
+        if let Some(scan) = self.all().get_mut(&key).filter(|scan| Arc::ptr_eq(&scan.turn, &turn)) {
             scan.last = Some((Instant::now(), seen.clone()));
         }
         seen
@@ -112,6 +119,28 @@ mod tests {
         scans.forget("a");
         assert_eq!(*scans.of(("b", ""), any, look()).await.unwrap(), 1);
         assert_eq!(*scans.of(("a", ""), any, look()).await.unwrap(), 3);
+        scans.forget("");
+        assert_eq!(*scans.of(("b", ""), any, look()).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_began_before_an_action_is_not_kept() {
+        let scans = Scans::default();
+        let any = |_: &u8| true;
+        let look = async {
+            scans.forget("a");
+            Ok(1)
+        };
+        assert_eq!(*scans.of(("a", ""), any, look).await.unwrap(), 1);
+        assert_eq!(*scans.of(("a", ""), any, async { Ok(2) }).await.unwrap(), 2);
+        let look = async {
+            scans.forget("a");
+            // A caller after the action does not wait for the earlier read.
+            Ok(*scans.of(("a", ""), any, async { Ok(4) }).await.unwrap() - 1)
+        };
+        scans.forget("a");
+        assert_eq!(*scans.of(("a", ""), any, look).await.unwrap(), 3);
+        assert_eq!(*scans.of(("a", ""), any, async { Ok(5) }).await.unwrap(), 4);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +22,7 @@ use crate::frame::Frame;
 use crate::history::History;
 use crate::live::Live;
 use crate::options::BoardOptions;
+use crate::pages::stalls::StalledJobs;
 use crate::plot::{self, Sparkline};
 use crate::running::Running;
 use crate::runs::Runs;
@@ -72,10 +74,10 @@ pub(crate) const ACTS: [&str; 27] = [
     "lane_reset",
 ];
 
-/// How long a count of jobs is used.
+/// How long a count of jobs, or a list of acts, is used.
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// How long a list of schedules or of running jobs is used.
+/// How long a list of schedules is used.
 const SCHEDULED: Duration = Duration::from_secs(2);
 
 /// The state of the board.
@@ -98,10 +100,15 @@ pub(crate) struct Board {
     pub(crate) person_acts: Scans<Vec<PersonAct>>,
     /// By task and span; the sparkline without a span.
     pub(crate) series: Scans<TaskSeries>,
+    run_times: Scans<Option<Duration>>,
     /// By task; those of all tasks without a name.
     pub(crate) schedules: Scans<Schedules>,
     /// Those of all tasks, without a name.
     pub(crate) running: Scans<Running>,
+    /// The states of stalled jobs, by task and page.
+    pub(crate) stalled: Scans<StalledJobs>,
+    /// How many actions have ended.
+    acts: AtomicU64,
     /// Locked during a read, so that concurrent requests share it.
     seen: Mutex<Looks>,
 }
@@ -110,8 +117,8 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Looks {
     last: Option<Seen>,
-    /// Whether a person changed something since the last read.
-    is_outdated: bool,
+    /// How many actions had ended when it began.
+    acts: u64,
     /// The tasks and workers of the read before.
     earlier: Option<Arc<FleetReport>>,
     /// The last error, and when it occurred.
@@ -144,10 +151,13 @@ impl Board {
             late: Scans::default(),
             codes: Scans::default(),
             counts: Scans::lasting(COUNTED),
-            person_acts: Scans::default(),
+            person_acts: Scans::lasting(COUNTED),
             series: Scans::lasting(RECORDED),
+            run_times: Scans::lasting(RECORDED),
             schedules: Scans::lasting(SCHEDULED),
-            running: Scans::lasting(SCHEDULED),
+            running: Scans::default(),
+            stalled: Scans::default(),
+            acts: AtomicU64::new(0),
             seen: Mutex::default(),
         }
     }
@@ -179,9 +189,8 @@ impl Board {
 
     /// How long 95 % of the runs of the last hour took at most; `None` if none ended, or they cannot be read.
     pub(crate) async fn run_time(&self, task: &str) -> Option<Duration> {
-        let read = self.inspector.series(task, SeriesSpan::Hour);
-        let series = self.series.of((task, "hour"), |_| true, read).await.ok()?;
-        Some(series.ran?.p95)
+        let read = async { Ok(self.inspector.series(task, SeriesSpan::Hour).await?.ran.map(|ran| ran.p95)) };
+        *self.run_times.of((task, ""), |_| true, read).await.ok()?
     }
 
     /// All tasks and workers, read at most a second ago, and those of the read before.
@@ -192,13 +201,16 @@ impl Board {
         if let Some((_, e)) = looks.failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(Arc::clone(e));
         }
+        // Before the read: one that began before the end of an action may have missed it.
+        let acts = self.acts.load(Ordering::SeqCst);
+        let is_outdated = looks.acts != acts;
         let is_fresh = |last: &Seen| last.at.elapsed() < FRESH;
-        if let Some(last) = looks.last.as_ref().filter(|last| is_fresh(last) && !looks.is_outdated) {
+        if let Some(last) = looks.last.as_ref().filter(|last| is_fresh(last) && !is_outdated) {
             return Ok((last.clone(), looks.earlier.clone()));
         }
-        match self.look_anew(looks.last.as_ref().filter(|_| !looks.is_outdated)).await {
+        match self.look_anew(looks.last.as_ref().filter(|_| !is_outdated)).await {
             Ok(seen) => {
-                looks.is_outdated = false;
+                looks.acts = acts;
                 let before = looks.last.replace(seen.clone());
                 // Rates over less than a second say nothing.
                 if let Some(before) = before.filter(|before| !is_fresh(before)) {
@@ -214,19 +226,18 @@ impl Board {
         }
     }
 
-    /// Reads everything again that an action on this task may have changed, when the next page needs it.
-    pub(crate) async fn forget(&self, task: &str) {
-        // A read that began before the action may have missed it: wait for its end.
-        self.seen.lock().await.is_outdated = true;
+    /// Reads everything again that an action may have changed, when the next page needs it. An action on a worker or a workflow has no task
+    /// and may change the jobs of all.
+    pub(crate) fn forget(&self, task: &str) {
+        self.acts.fetch_add(1, Ordering::SeqCst);
         self.counts.forget(task);
         self.codes.forget(task);
         self.late.forget(task);
         self.person_acts.forget(task);
         self.running.forget("");
         self.stalls.forget();
-        for task in [task, ""] {
-            self.schedules.forget(task);
-        }
+        self.stalled.forget("");
+        self.schedules.forget("");
     }
 
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {

@@ -1,7 +1,7 @@
 //! The stalls of the last 24 hours that are kept. They are read once, then only new ones.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -26,12 +26,27 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// The known stalls. One tokio task at a time reads new ones, and no page waits long for it.
 #[derive(Default)]
 pub(crate) struct Stalls {
-    known: Arc<Mutex<Arc<StallLog>>>,
+    known: Arc<Mutex<Known>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// The stalls of the last read.
+#[derive(Default)]
+struct Known {
+    log: Arc<StallLog>,
+    /// How many actions there were, and how many of them before the read began.
+    acts: u64,
+    acts_before: u64,
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.acts_before == self.acts && self.log.read.is_some_and(|at| at.elapsed() < FRESH)
+    }
+}
+
 /// The stalls of each task, by time and job.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct StallLog {
     read: Option<Instant>,
     tasks: BTreeMap<String, OfTask>,
@@ -42,33 +57,48 @@ type OfTask = BTreeMap<(SystemTime, String), StalledEvent>;
 impl Stalls {
     /// The known stalls; if they are old, new ones are read first.
     pub(crate) async fn log(&self, inspector: &Inspector, tasks: &[TaskReport]) -> Arc<StallLog> {
-        let known = self.known();
-        if known.read.is_some_and(|at| at.elapsed() < FRESH) {
-            return known;
+        let until = Instant::now() + LONGEST_WAIT;
+        // If an action came during a read, another read follows.
+        for _ in 0..2 {
+            if self.known().is_fresh() {
+                break;
+            }
+            self.begin_read(inspector, tasks);
+            if tokio::time::timeout_at(until, self.turn.lock()).await.is_err() {
+                break;
+            }
         }
+        Arc::clone(&self.known().log)
+    }
+
+    /// Reads new stalls, unless a read is running.
+    fn begin_read(&self, inspector: &Inspector, tasks: &[TaskReport]) {
         if let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() {
+            let (log, acts) = {
+                let known = self.known();
+                (Arc::clone(&known.log), known.acts)
+            };
             let readable = tasks.iter().filter(|task| task.fault.is_none());
             let names: Vec<(String, u64)> = readable.map(|task| (task.task.clone(), task.stalled)).collect();
             let (inspector, kept) = (inspector.clone(), Arc::clone(&self.known));
             tokio::spawn(async move {
-                let log = StallLog::read(&inspector, &names, &known).await;
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(log);
+                let log = Arc::new(StallLog::read(&inspector, &names, &log).await);
+                {
+                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    (kept.log, kept.acts_before) = (log, acts);
+                }
                 drop(turn);
             });
         }
-        let _ = tokio::time::timeout(LONGEST_WAIT, self.turn.lock()).await;
-        self.known()
     }
 
     /// Reads new stalls, when the next page needs them.
     pub(crate) fn forget(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = known.read.and_then(|at| at.checked_sub(FRESH));
-        *known = Arc::new(StallLog { read, ..StallLog::clone(&known) });
+        self.known().acts += 1;
     }
 
-    fn known(&self) -> Arc<StallLog> {
-        Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,4 +170,26 @@ async fn of_task(inspector: &Inspector, task: &str, mut known: OfTask, from: Sys
     known.extend(fresh.into_iter().map(|stall| ((stall.at, stall.id.to_string()), stall)));
     known.retain(|(at, _), _| *at >= from);
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_that_began_before_an_action_is_not_fresh() {
+        let stalls = Stalls::default();
+        let keep = |acts| {
+            let log = StallLog { read: Some(Instant::now()), ..StallLog::default() };
+            let mut known = stalls.known();
+            (known.log, known.acts_before) = (Arc::new(log), acts);
+            known.is_fresh()
+        };
+        assert!(!stalls.known().is_fresh() && keep(0));
+        let before = stalls.known().acts;
+        stalls.forget();
+        assert!(!stalls.known().is_fresh() && !keep(before));
+        let after = stalls.known().acts;
+        assert!(keep(after));
+    }
 }

@@ -86,7 +86,8 @@ impl fmt::Display for StallReport {
             f.write_str(", which was seen again since")?;
         }
         if *reason == StallReason::WorkerRestarted {
-            write!(f, "; {}, on the same host or with its name, found its process gone", self.witness)?;
+            let of_name = "took its exclusive name while it was silent";
+            write!(f, "; {} found its process gone on the same host, or {of_name}", self.witness)?;
         }
         if *reason == StallReason::Replaced {
             write!(f, "; {} took over its name, and it did not stop in time", self.witness)?;

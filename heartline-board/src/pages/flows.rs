@@ -172,10 +172,17 @@ pub(crate) async fn instance(
     Query(asked): Query<AskedInstance>,
 ) -> PageResult {
     let (id, workflow) = (&asked.id, &asked.workflow);
-    let Some(found) = board.or_failed(board.inspector.instance(workflow, id, asked.from).await)? else {
+    let Some(mut found) = board.or_failed(board.inspector.instance(workflow, id, asked.from).await)? else {
         let text = format!("There is no instance {id} of the workflow {workflow}. It may have been removed.");
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text));
     };
+    // A subgraph that could not start has no page.
+    if let Some(child) = found.failed_node.as_ref().and_then(|node| node.child.clone())
+        && !matches!(board.inspector.instance(workflow, &child, 0).await, Ok(Some(_)))
+    {
+        let nodes = found.failed_node.iter_mut().chain(&mut found.nodes);
+        nodes.filter(|node| node.child.as_ref() == Some(&child)).for_each(|node| node.child = None);
+    }
     let frame = board.frame(&head);
     let is_root = !found.id.contains('/');
     let at = |from: u32| {

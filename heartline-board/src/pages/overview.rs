@@ -119,15 +119,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     let mut rows = rows(fleet, earlier.as_deref(), &diagnoses);
     let reads =
         rows.iter().take(SPARKS).map(|row| join(board.sparkline(&row.task.task), board.run_time(&row.task.task)));
-    let reads = join_all(reads).await;
-    rows.iter_mut().zip(reads).for_each(|(row, (spark, ran))| (row.spark, row.ran) = (spark, ran));
     let frame = board.frame(&head);
     let troubles = Trouble::all(&diagnoses, &frame);
+    let (reads, codes) = join(join_all(reads), codes(&board, fleet, &troubles)).await;
+    rows.iter_mut().zip(reads).for_each(|(row, (spark, ran))| (row.spark, row.ran) = (spark, ran));
     let risks = diagnoses.iter().filter(|diagnosis| diagnosis.is_risk()).count() as u64;
     Ok(answer(&OverviewPage {
         risks,
         notes: diagnoses.len() as u64 - risks,
-        codes: codes(&board, fleet, &troubles).await,
+        codes,
         now: fleet.as_of,
         troubles,
         frame,

@@ -1,4 +1,4 @@
-//! The jobs of all tasks that run now, those that have run longest first.
+//! The jobs of all tasks that run now, those held longest first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ struct Row {
     id: String,
     worker: String,
     since: Option<SystemTime>,
-    /// For how long it has run.
-    ran: String,
+    /// How long ago it was claimed.
+    held: String,
     /// When the last answered heartbeat of its worker was sent.
     heartbeat: String,
     is_at_risk: bool,
@@ -60,7 +60,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> PageRe
     Ok(answer(&RunningPage {
         frame: board.frame(&head),
         counted: match running.rows.len() {
-            LISTED => format!("{LISTED} of {}, those that have run longest", many(all, "job")),
+            LISTED => format!("{LISTED} of {}, those held longest", many(all, "job")),
             shown => many(shown as u64, "job"),
         },
         rows: rows(fleet, &running.rows, now),
@@ -88,9 +88,9 @@ fn rows(fleet: &FleetReport, running: &[(String, JobRow)], now: SystemTime) -> V
             task: task.clone(),
             id: job.id.to_string(),
             since: job.since,
-            ran: job.since.map_or_else(String::new, |since| span(now.duration_since(since).unwrap_or_default())),
-            heartbeat: beat.map_or_else(|| "none is known".to_owned(), |beat| beat.answered.clone()),
-            is_at_risk: beat.is_none_or(|beat| beat.is_at_risk),
+            held: job.since.map_or_else(String::new, |since| span(now.duration_since(since).unwrap_or_default())),
+            heartbeat: beat.map_or_else(|| "unknown".to_owned(), |beat| beat.answered.clone()),
+            is_at_risk: beat.is_some_and(|beat| beat.is_at_risk),
             is_silent: job.is_silent && is_late(task),
             worker,
         }

@@ -1,6 +1,7 @@
 //! The last stalls, with an explanation each on the page of a task, and the jobs that were held at several deaths of workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +11,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::future::join_all;
 use heartline::inspect::describe::stall_reason;
-use heartline::{FleetReport, JobId, PoisonSuspect, RejectedReport, StalledEvent};
+use heartline::{FleetReport, JobId, JobState, PoisonSuspect, RejectedReport, StalledEvent};
 use serde::Deserialize;
 
 use crate::badge::{self, Badge};
@@ -54,7 +55,7 @@ const LOOKED_UP: usize = 1_000;
 struct Row {
     stall: StalledEvent,
     text: String,
-    /// The state of the job now; empty if it is not known.
+    /// The state of the job now; `None` if it was not read.
     now: Option<Badge>,
 }
 
@@ -93,27 +94,40 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     if !asked.task.is_empty() {
         of_task(&board, &asked, &mut page).await?;
     }
-    look_up_states(&board, &mut page.rows).await;
+    let states = states(&board, &asked, &page.rows).await;
+    for row in &mut page.rows {
+        let state = states.get(&job_of(row)).copied().flatten();
+        let badge =
+            |state: Option<JobState>| state.map_or_else(|| Badge::new("plain", "dash", "removed"), badge::of_job);
+        row.now = state.map(badge);
+    }
     Ok(answer(&page))
 }
 
-/// Adds the states of the jobs. Those of a task that cannot be read stay unknown.
-async fn look_up_states(board: &Board, rows: &mut [Row]) {
-    let mut by_task: BTreeMap<String, BTreeMap<JobId, Vec<usize>>> = BTreeMap::new();
-    for (at, row) in rows.iter().enumerate().take(LOOKED_UP) {
-        by_task.entry(row.stall.task.clone()).or_default().entry(row.stall.id.clone()).or_default().push(at);
-    }
-    let reads = by_task.iter().map(|(task, jobs)| async {
-        let ids: Vec<JobId> = jobs.keys().cloned().collect();
-        board.inspector.job_states(task, &ids).await.unwrap_or_default()
-    });
-    let found = join_all(reads).await;
-    for (jobs, states) in by_task.values().zip(found) {
-        for (places, state) in jobs.values().zip(states) {
-            let badge = || state.map_or_else(|| Badge::new("plain", "dash", "removed"), badge::of_job);
-            places.iter().for_each(|at| rows[*at].now = Some(badge()));
+/// The states of jobs, by task and id: `None` if it cannot be read, `Some(None)` if the job does not exist.
+pub(crate) type StalledJobs = BTreeMap<(String, JobId), Option<Option<JobState>>>;
+
+fn job_of(row: &Row) -> (String, JobId) {
+    (row.stall.task.clone(), row.stall.id.clone())
+}
+
+/// The states of the jobs of the first rows; open pages share them.
+async fn states(board: &Board, asked: &Asked, rows: &[Row]) -> Arc<StalledJobs> {
+    let jobs: BTreeSet<(String, JobId)> = rows.iter().take(LOOKED_UP).map(job_of).collect();
+    let read = async {
+        let mut by_task: BTreeMap<&str, Vec<JobId>> = BTreeMap::new();
+        for (task, id) in &jobs {
+            by_task.entry(task).or_default().push(id.clone());
         }
-    }
+        let reads = by_task.into_iter().map(|(task, ids)| async move {
+            let states = board.inspector.job_states(task, &ids).await.unwrap_or_default();
+            let states = states.into_iter().map(Some).chain(repeat(None));
+            ids.into_iter().map(|id| (task.to_owned(), id)).zip(states).collect::<Vec<_>>()
+        });
+        Ok(join_all(reads).await.into_iter().flatten().collect())
+    };
+    let is_whole = |known: &StalledJobs| jobs.iter().all(|job| known.contains_key(job));
+    board.stalled.of((&asked.task, &asked.cursor), is_whole, read).await.unwrap_or_default()
 }
 
 /// Fills in the stalls and the late outcomes of one task.

@@ -151,7 +151,12 @@ pub(crate) async fn failed_codes(board: &Board, task: &TaskReport) -> Result<Arc
     }
     let failed = async {
         let page = board.inspector.jobs(&task.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;
-        Ok(codes(&page.jobs))
+        let mut counts = codes(&page.jobs);
+        if page.next.is_some() {
+            // Earlier jobs may have these codes.
+            counts.iter_mut().for_each(|count| count.first_at = None);
+        }
+        Ok(counts)
     };
     board.codes.of((&task.task, ""), |_| true, failed).await
 }

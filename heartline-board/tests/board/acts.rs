@@ -1,7 +1,6 @@
 //! What the page after an action says, and what the other pages show then.
 
 use heartline::{Context, JobError, JobState, RunningWorker, TaskOptions, TaskRef};
-use heartline_board::BoardOptions;
 
 use crate::site::{Site, until};
 
@@ -70,28 +69,37 @@ async fn the_confirmation_of_a_cancel_asks_for_a_reason() {
 
 #[tokio::test]
 async fn acts_of_people_are_listed_with_person_and_reason() {
-    let site = Site::with(BoardOptions::behind_own_auth().by(|_| "ada".to_owned()), "").await;
-    site.run(&[("a", "fail"), ("b", "fail")]).await;
+    let site = Site::of_one_table().await;
+    site.run(&[("a", "fail"), ("b", "fail"), ("c", "fail")]).await;
     assert!(site.page("/acts?task=export").await.contains("No act of a person is stored."));
     assert!(site.page("/task?task=export").await.contains("href=\"/acts?task=export\""));
     let act = async |form: &[(&str, &str)]| site.post("/act", &[&[("task", "export")], form].concat()).await.body;
     assert!(act(&[("act", "pause"), ("reason", "disk <full>")]).await.contains("is paused"));
     assert!(act(&[("act", "resume")]).await.contains("is resumed"));
     let all = [("act", "retry"), ("state", "failed"), ("confirmed", "yes")];
-    assert!(act(&all).await.contains("2 run again"));
-    assert!(act(&[("act", "cancel"), ("id", "a"), ("confirmed", "yes")]).await.contains("1 cancelled"));
+    assert!(act(&all).await.contains("3 run again"));
+    for id in ["a", "b"] {
+        assert!(act(&[("act", "cancel"), ("id", id), ("confirmed", "yes")]).await.contains("1 cancelled"));
+    }
     let page = site.page("/acts?task=export").await;
     for part in [
         "Paused the task",
         "disk &#60;full&#62;",
         "Resumed the task",
-        "Retried: 2 jobs",
-        "and 1 more",
+        "Retried: 3 jobs",
+        "and 2 more",
         "Cancelled: 1 job",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    assert_eq!(page.matches("<td class=\"c-end\">ada</td>").count(), 4, "{page}");
+    assert_eq!(page.matches("<td class=\"c-end\">board</td>").count(), 5, "{page}");
     assert!(page.find("Cancelled: 1 job") < page.find("Paused the task"), "the latest first: {page}");
+    // An act on a worker is listed at once, too.
+    let worker = site.worker();
+    let quiet = [("act", "quiet_worker"), ("worker", worker.id().as_str())];
+    until("it is quiet", async || site.post("/act", &quiet).await.status == 200).await;
+    let page = site.page("/acts?task=export").await;
+    assert!(page.contains("Asked a worker to claim no more jobs"), "{page}");
+    let _ = worker.stop().await.unwrap();
     assert_eq!(site.get("/acts?task=exprt").await.status, 404);
 }

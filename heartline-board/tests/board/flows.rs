@@ -134,3 +134,25 @@ async fn the_text_the_link_and_the_command_name_the_same_node() {
     let overview = site.page("/").await;
     assert!(!overview.contains("an instance failed "), "{overview}");
 }
+
+#[tokio::test]
+async fn a_subgraph_that_could_not_start_has_no_link() {
+    let site = Site::new().await;
+    let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    let (graph, child) = (Graph::new(), Graph::new());
+    child.node("inner", &EXPORT, "x".to_owned());
+    let _ = graph.subgraph("child", child).after(&graph.node("first", &EXPORT, "x".to_owned()));
+    flow.start(graph).id("one").await.unwrap();
+    let () = redis::cmd("HDEL")
+        .arg("board:{nightly:flow}:input")
+        .arg("one/0")
+        .query_async(&mut site.raw().await)
+        .await
+        .unwrap();
+    let worker = site.worker();
+    let page = async || site.page("/instance?workflow=nightly&id=one").await;
+    until("it failed", async || page().await.contains("<dt>State</dt><dd>failed</dd>")).await;
+    let failed = page().await;
+    assert!(!failed.contains("one%2F0.1") && !failed.contains("Failed subgraph"), "{failed}");
+    let _ = worker.stop().await.unwrap();
+}

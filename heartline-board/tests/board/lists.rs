@@ -95,7 +95,7 @@ async fn the_reason_of_a_stall_is_explained_where_it_is_shown() {
         stall.arg("reason").arg("worker_restarted").arg("stalled").arg("a 1 recovered w");
         let () = stall.query_async(&mut site.raw().await).await.unwrap();
     }
-    let means = "worker_restarted (a worker on the same host or with the same name found its process gone)";
+    let means = "worker_restarted (a worker on its host found its process gone, or another worker took its exclusive name while it was silent)";
     for page in ["/stalls", "/job?task=export&id=a"] {
         let shown = site.page(page).await;
         assert!(shown.contains(means), "{page}: {shown}");
@@ -108,17 +108,34 @@ async fn the_reason_of_a_stall_is_explained_where_it_is_shown() {
         );
     }
     let shown = site.page("/stalls?task=export").await;
-    assert!(shown.contains("v, on the same host or with its name, found its process gone"), "{shown}");
+    assert!(
+        shown.contains("v found its process gone on the same host, or took its exclusive name while it was silent"),
+        "{shown}"
+    );
+    // Open pages share the states until an action.
     site.app.inspector().remove("export", "a").await.unwrap();
+    assert!(site.page("/stalls?task=export").await.contains("</svg>waiting"));
+    site.post("/act", &[("act", "resume"), ("task", "export")]).await;
     let shown = site.page("/stalls?task=export").await;
-    assert!(shown.contains("</svg>removed"), "{shown}");
+    assert!(shown.contains("</svg>removed") && !shown.contains("not read"), "{shown}");
+    // The states of the first 1,000 are read.
+    let jobs: Vec<String> = (0..1_000).map(|at| format!("job-{at} 1 recovered w")).collect();
+    let mut stall = redis::cmd("XADD");
+    stall.arg("board:{export}:stalls").arg("*").arg("total").arg(9).arg("worker").arg("v");
+    stall.arg("reason").arg("silent").arg("stalled").arg(jobs.join(" "));
+    let () = stall.query_async(&mut site.raw().await).await.unwrap();
+    let shown = site.page("/stalls?task=export").await;
+    assert_eq!((shown.matches("</svg>removed").count(), shown.matches(">not read<").count()), (1_000, 1));
 }
 
 #[tokio::test]
 async fn running_jobs_of_all_tasks_are_listed_the_longest_first() {
     let site = Site::new().await;
     let page = site.page("/running").await;
-    assert!(page.contains("No job runs.") && page.contains("href=\"/running\""), "{page}");
+    assert!(
+        page.contains("data-live=\"slow\"") && page.contains("No job runs.") && page.contains("href=\"/running\""),
+        "{page}"
+    );
     let handler = |ctx: Context, _: u32| async move {
         ctx.shutting_down().await;
         Ok::<_, JobError>(())
@@ -131,18 +148,23 @@ async fn running_jobs_of_all_tasks_are_listed_the_longest_first() {
         first.dispatch(1).id(id).await.unwrap();
         until("it runs", async || first.job(id).await.unwrap().state == JobState::Running).await;
     }
-    until("both are listed", async || site.page("/running").await.contains("2 jobs</span>")).await;
+    // An action clears the cache.
+    let read_again = async || {
+        site.post("/act", &[("act", "resume"), ("task", "first")]).await;
+        site.page("/running").await
+    };
+    until("both are listed", async || read_again().await.contains("2 jobs</span>")).await;
     let page = site.page("/running").await;
     let at = |id: &str| page.find(&format!("href=\"/job?task=first&amp;id={id}\"")).unwrap_or_else(|| panic!("{page}"));
     assert!(at("old") < at("new"), "{page}");
-    for part in ["Has run for", &format!(">{}</a>", worker.id()), "data-l=\"Heartbeat\">"] {
+    for part in ["Held for", &format!(">{}</a>", worker.id()), "data-l=\"Heartbeat\">"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     // More than the page shows.
     for task in [&first, &other] {
         let _ = task.dispatch_many(vec![1; 58]).await.unwrap();
     }
-    until("it says how many", async || site.page("/running").await.contains("100 of 118 jobs, those that")).await;
+    until("it says how many", async || read_again().await.contains("100 of 118 jobs, those held longest")).await;
     assert_eq!(site.page("/running").await.matches("<th scope=\"row\"").count(), 100);
     let _ = worker.stop().await.unwrap();
 }

@@ -102,6 +102,15 @@ async fn the_overview_shows_why_jobs_fail_and_how_long_runs_take() {
     }
     let ran = page.split("<td class=\"num hide-s hide-m\">").nth(1).unwrap().split('<').next().unwrap();
     assert!(ran.ends_with('s'), "{ran:?}: {page}");
+    // Of more jobs than are read, the first is not known.
+    let _ = site.export.dispatch_many(vec!["fail".to_owned(); 199]).await.unwrap();
+    let worker = site.worker();
+    until("all failed", async || site.export.counts().await.unwrap().failed == 201).await;
+    let _ = worker.stop().await.unwrap();
+    assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.status < 400);
+    let page = site.page("/").await;
+    let code = "<span class=\"code\">disk</span></a> 200</span>";
+    assert!(page.contains("Of the last 200 failed jobs:") && page.contains(code), "{page}");
 }
 
 #[tokio::test]
@@ -306,7 +315,7 @@ async fn the_page_of_a_task_shows_its_problems_even_wrong_types() {
     site.damaged(&["DEL cancelled", "SET cancelled x"]).await;
     let page = site.get("/task?task=export").await;
     assert!(page.body.contains("board:{export}:cancelled is a string and should be a zset"), "{page:?}");
-    let told = async || site.page("/stalls").await.contains("cannot be read now of: export");
+    let told = async || site.page("/stalls").await.contains("The recent stalls of export cannot be read now.");
     until("its stalls are shown as unreadable", told).await;
     assert!(site.page("/audit").await.contains("unknown: the task cannot be read now"));
 }

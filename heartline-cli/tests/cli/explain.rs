@@ -184,7 +184,9 @@ async fn a_killed_worker_is_explained_with_its_witness_and_its_job() {
 
     let told = bench.run(&["stalls", "explain", "-t", "script", "killed"]).await.ok();
     let held = format!("job killed of the task script was held by {dead}, which was last seen ");
-    let seen = format!(" before; {heir_id}, on the same host or with its name, found its process gone; ");
+    let seen = format!(
+        " before; {heir_id} found its process gone on the same host, or took its exclusive name while it was silent; "
+    );
     let counted = "; stall 1, max_count 1: recovered";
     for part in [&held, &seen, counted] {
         assert!(told.contains(part), "{part}: {told}");

@@ -101,7 +101,7 @@ pub struct CodeCount {
     pub code: String,
     /// How many jobs have it.
     pub jobs: u64,
-    /// When the first of them ended.
+    /// When the first of them ended, of those that were read.
     #[serde(skip)]
     pub first_at: Option<SystemTime>,
     /// When the last of them ended.
@@ -162,7 +162,9 @@ pub fn stall_reason(reason: StallReason) -> String {
     let means = match reason {
         StallReason::Silent => "no heartbeat of its worker came for a whole interval",
         StallReason::HandlerSilent => "no heartbeat of its handler came for a whole interval",
-        StallReason::WorkerRestarted => "a worker on the same host or with the same name found its process gone",
+        StallReason::WorkerRestarted => {
+            "a worker on its host found its process gone, or another worker took its exclusive name while it was silent"
+        }
         StallReason::Replaced => "another worker took the name of its worker",
         StallReason::Manual => "a person decided",
         StallReason::Requeued => "its worker had not begun it",
