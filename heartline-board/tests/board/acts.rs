@@ -97,7 +97,9 @@ async fn acts_of_people_are_listed_with_person_and_reason() {
     // An act on a worker is listed at once, too.
     let worker = site.worker();
     let quiet = [("act", "quiet_worker"), ("worker", worker.id().as_str())];
-    until("it is quiet", async || site.post("/act", &quiet).await.status == 200).await;
+    let of_task = async || site.app.inspector().worker(worker.id().as_str()).await.unwrap();
+    until("it reports its task", async || of_task().await.is_some_and(|it| !it.tasks.is_empty())).await;
+    assert_eq!(site.post("/act", &quiet).await.status, 200);
     let page = site.page("/acts?task=export").await;
     assert!(page.contains("Asked a worker to claim no more jobs"), "{page}");
     let _ = worker.stop().await.unwrap();
