@@ -36,6 +36,9 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// Who acts if neither `--by` nor the environment names a user.
+pub(crate) const UNNAMED: &str = "heartline-cli";
+
 /// The heading of the options of every command.
 const CONNECTION: &str = "Connection";
 
@@ -89,7 +92,7 @@ impl Global {
     pub(crate) fn by(&self) -> String {
         let of = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
         let user = self.by.clone().or_else(|| of("USER")).or_else(|| of("USERNAME"));
-        user.unwrap_or_else(|| "heartline-cli".to_owned())
+        user.unwrap_or_else(|| UNNAMED.to_owned())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The workflows, the instances of one, and an instance with its graph.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -7,6 +8,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use futures_util::future::join_all;
 use heartline::{Diagnosis, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde::Deserialize;
 
@@ -20,6 +22,9 @@ use heartline::inspect::text::exact;
 
 /// The most instances on a page.
 const LISTED: usize = 50;
+
+/// The most subgraphs of failed nodes that are checked before the page links to them.
+const CHECKED: usize = 10;
 
 /// The states of instances, in the order of the page.
 const PLACES: [WorkflowState; 5] = [
@@ -176,10 +181,7 @@ pub(crate) async fn instance(
         let text = format!("There is no instance {id} of the workflow {workflow}. It may have been removed.");
         return Err(board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text));
     };
-    // A subgraph that could not start has no page.
-    if let Some(child) = found.failed_node.as_ref().and_then(|node| node.child.clone())
-        && !matches!(board.inspector.instance(workflow, &child, 0).await, Ok(Some(_)))
-    {
+    for child in missing_children(&board, &found).await {
         let nodes = found.failed_node.iter_mut().chain(&mut found.nodes);
         nodes.filter(|node| node.child.as_ref() == Some(&child)).for_each(|node| node.child = None);
     }
@@ -204,6 +206,17 @@ pub(crate) async fn instance(
         root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
         found,
     }))
+}
+
+/// The subgraphs of failed nodes without an instance: they could not start.
+async fn missing_children(board: &Board, found: &InstanceReport) -> Vec<String> {
+    let failed = found.failed_node.iter().chain(&found.nodes).filter(|node| node.state == NodeState::Failed);
+    let children: BTreeSet<&String> = failed.filter_map(|node| node.child.as_ref()).take(CHECKED).collect();
+    let reads = children.into_iter().map(|child| async {
+        let read = board.inspector.instance(&found.workflow, child, 0).await;
+        (!matches!(read, Ok(Some(_)))).then(|| child.clone())
+    });
+    join_all(reads).await.into_iter().flatten().collect()
 }
 
 fn failed(workflow: &str, node: &NodeReport) -> Option<(&'static str, String)> {

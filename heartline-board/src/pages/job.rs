@@ -46,6 +46,10 @@ struct JobPage {
     now: SystemTime,
     facts: Vec<(&'static str, String)>,
     badge: Badge,
+    /// Why its handler was asked to stop, while it runs.
+    asked_to_stop: Option<String>,
+    /// The instance of which it is a node: its workflow, its id, and the address of its page.
+    instance: Option<(String, String, String)>,
     troubles: Vec<Trouble>,
     holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
@@ -81,7 +85,16 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     };
     let diagnoses = board.or_failed(board.inspector.diagnose_job(&job).await)?;
     let now = board.inspector.now().await;
+    let instance = instance_of(&board, &asked.id);
+    let asked_to_stop = job.cancel_requested.clone().filter(|_| job.state == JobState::Running);
     let mut acts = acts_on(job.state);
+    // The job of a workflow node belongs to its instance. One that was asked to stop is not asked again.
+    let is_offered = |act: &str| match act {
+        "retry" | "remove" => instance.is_none(),
+        "cancel" => asked_to_stop.is_none(),
+        _ => true,
+    };
+    acts.retain(|(act, ..)| is_offered(act));
     // A healthy job is silent for up to a third of each interval: then nothing is wrong with it.
     let is_silent = job.is_silent && !diagnoses.is_empty();
     if !diagnoses.is_empty() {
@@ -96,8 +109,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     }
     let frame = board.frame(&head);
     let mut acts = frame.offered(acts);
-    // The job of a workflow node belongs to its instance.
-    let is_copied = frame.may("dispatch") && !asked.id.starts_with('~');
+    let is_copied = frame.may("dispatch") && instance.is_none();
     if is_copied {
         acts.push(("dispatch_copy", "Run a copy", false));
     }
@@ -108,6 +120,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     Ok(answer(&JobPage {
         facts: facts(&job, now),
         badge: badge::of_job(job.state),
+        asked_to_stop,
+        instance,
         troubles: Trouble::all(&diagnoses, &frame),
         holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts,
@@ -124,6 +138,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         state: job.state,
         key: job.key,
     }))
+}
+
+/// The instance of a node, by the id of the node's job: `~workflow/instance/node/run`.
+fn instance_of(board: &Board, id: &str) -> Option<(String, String, String)> {
+    let (rest, _) = id.strip_prefix('~')?.rsplit_once('/')?;
+    let (rest, _) = rest.rsplit_once('/')?;
+    let (workflow, instance) = rest.split_once('/')?;
+    let url = board.url(&format!("/instance?workflow={}&id={}", encoded(workflow), encoded(instance)));
+    Some((workflow.to_owned(), instance.to_owned(), url))
 }
 
 /// The payload, result and checkpoint of a job, if it has them.

@@ -21,6 +21,8 @@ async fn running(site: &Site) -> (TaskRef<u32, ()>, RunningWorker) {
 async fn a_cancel_says_that_a_running_job_was_asked_to_stop() {
     let site = Site::new().await;
     let (task, worker) = running(&site).await;
+    let page = site.page("/job?task=endless&id=a").await;
+    assert!(page.contains("value=\"cancel\"") && !page.contains("asked to stop"), "{page}");
     let cancel = [("act", "cancel"), ("task", "endless"), ("id", "a"), ("confirmed", "yes")];
     let done = site.post("/act", &cancel).await.body;
     assert!(done.contains("<p>1 running job asked to stop, 0 refused</p>"), "{done}");

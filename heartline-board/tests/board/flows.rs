@@ -124,6 +124,10 @@ async fn the_text_the_link_and_the_command_name_the_same_node() {
     ] {
         assert!(failed.contains(part), "{part}: {failed}");
     }
+    let job = site.page("/job?task=export&id=~nightly%2Fone%2F1%2F1").await;
+    let link = "a node of <a href=\"/instance?workflow=nightly&#38;id=one\">one</a> of nightly";
+    assert!(job.contains(link), "{job}");
+    assert!(!job.contains("value=\"retry\"") && !job.contains("value=\"remove\""), "{job}");
     let overview = site.page("/").await;
     assert!(overview.contains("an instance failed "), "{overview}");
     assert!(overview.contains("href=\"/flow?workflow=nightly&#38;state=failed\">Failed instances</a>"), "{overview}");
@@ -143,9 +147,9 @@ async fn a_subgraph_that_could_not_start_has_no_link() {
     child.node("inner", &EXPORT, "x".to_owned());
     let _ = graph.subgraph("child", child).after(&graph.node("first", &EXPORT, "x".to_owned()));
     flow.start(graph).id("one").await.unwrap();
-    let () = redis::cmd("HDEL")
+    let () = redis::cmd("HSET")
         .arg("board:{nightly:flow}:input")
-        .arg("one/0")
+        .arg(&["one/0", "no graph"])
         .query_async(&mut site.raw().await)
         .await
         .unwrap();
@@ -153,6 +157,7 @@ async fn a_subgraph_that_could_not_start_has_no_link() {
     let page = async || site.page("/instance?workflow=nightly&id=one").await;
     until("it failed", async || page().await.contains("<dt>State</dt><dd>failed</dd>")).await;
     let failed = page().await;
+    assert!(failed.contains("child: the graph cannot be read (corrupt)"), "{failed}");
     assert!(!failed.contains("one%2F0.1") && !failed.contains("Failed subgraph"), "{failed}");
     let _ = worker.stop().await.unwrap();
 }

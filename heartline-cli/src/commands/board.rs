@@ -2,7 +2,7 @@
 
 use heartline_board::{BoardOptions, Colour};
 
-use crate::args::BoardServing;
+use crate::args::{BoardServing, UNNAMED};
 use crate::failure::Failure;
 use crate::serve::{bind, serve, token_of};
 use crate::session::Session;
@@ -14,8 +14,12 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
         // Only users with a shell on this machine reach a loopback address.
         _ => BoardOptions::behind_own_auth(),
     };
-    let by = session.by.clone();
-    options = options.name(asked.name).by(move |_| by.clone());
+    options = options.name(asked.name);
+    // Else the board names itself.
+    if session.by != UNNAMED {
+        let by = session.by.clone();
+        options = options.by(move |_| by.clone());
+    }
     let colour = asked.colour.and_then(|name| Colour::ALL.into_iter().find(|colour| colour.as_str() == name));
     if let Some(colour) = colour {
         options = options.colour(colour);
