@@ -87,7 +87,7 @@ impl Inspector {
     async fn paused_keys(&self, task: &TaskReport) -> Option<Diagnosis> {
         let lanes = self.lanes(&task.task).ok()?.with_settings(KEYS).await.ok()?;
         let since = |lane: &Lane| match lane.limit {
-            Some(LimitReached::KeyPaused { since }) => Some(since),
+            Some(LimitReached::KeyPaused { since }) if lane.waiting > 0 => Some(since),
             _ => None,
         };
         let paused: Vec<SystemTime> = lanes.iter().filter_map(since).collect();

@@ -341,13 +341,13 @@ async fn a_paused_key_with_waiting_jobs_is_reported_at_once() {
     let task = runs.task(&app, keyed());
     let inspector = app.inspector();
     let said = async || {
-        let fleet = inspector.fleet(None).await.unwrap();
-        let said = inspector.diagnose_fleet(&fleet, &RecentStalls::default()).await.unwrap();
+        let said = inspector.diagnose().await.unwrap();
         said.iter().find(|said| matches!(said.kind, DiagnosisKind::KeysPaused { .. })).map(ToString::to_string)
     };
     task.lanes().pause("acme").await.unwrap();
     assert_eq!(said().await, None, "no job of the key waits");
     task.dispatch_many([of("acme", 0), of("globex", 0)]).await.unwrap();
+    let _worker = TestWorker::start(app.worker());
     eventually("the pause is reported", PATIENCE, async || said().await).await;
     task.lanes().resume("acme").await.unwrap();
     assert_eq!(said().await, None);
