@@ -173,6 +173,9 @@ impl AppBuilder {
     }
 
     /// Options for every task of this App. A task's own options take precedence. Defaults to those of the crate, see [`TaskOptions`].
+    ///
+    /// Those about runs and limits, such as retry and time-out, count in the App of the worker; those about a dispatch, such as the
+    /// payload limit, in that of the producer.
     pub fn task_defaults(mut self, options: TaskOptions) -> Self {
         self.defaults = options;
         self

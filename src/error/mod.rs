@@ -117,7 +117,7 @@ pub enum Error {
     },
 
     /// No job has this id: it was never dispatched, or retention removed it.
-    #[error("the task {task} has no job {id}")]
+    #[error("the task {task} has no job {id}: it was never dispatched, or is no longer kept")]
     JobNotFound {
         /// The task.
         task: String,
@@ -309,7 +309,7 @@ impl Error {
 
 fn too_large(what: Option<&str>, size: usize, limit: usize) -> String {
     match what {
-        None => format!("the payload has {size} bytes, the payload_limit of the task is {limit}"),
+        None => format!("the payload has {size} bytes, the payload_limit of the task in this App is {limit}"),
         Some(what) => format!("{what} has {size} bytes, the limit in a workflow is {limit}"),
     }
 }

@@ -179,8 +179,9 @@ async fn take_back(keeper: &Keeper, watch: &TaskMonitor, dead: &[String]) -> Res
     keeper.log.line(move || {
         let workers: HashSet<&str> = taken.iter().map(|job| job.worker.as_str()).collect();
         for worker in workers {
-            let jobs = taken.iter().filter(|job| job.worker == worker).count();
-            tracing::warn!(task = %name, worker = %Escaped(worker), jobs, took_ms, "recovered jobs of a dead worker on this host");
+            let own = || taken.iter().filter(|job| job.worker == worker);
+            let (jobs, failed) = (own().count(), own().filter(|job| job.action == "failed").count());
+            tracing::warn!(task = %name, worker = %Escaped(worker), jobs, failed, took_ms, "recovered jobs of a dead worker on this host");
         }
         for job in &taken {
             let (job_id, worker) = (Escaped(&job.id), Escaped(&job.worker));

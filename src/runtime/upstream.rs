@@ -281,7 +281,7 @@ pub(crate) fn value_or_failure<T: DeserializeOwned>(
         }
         Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&kept.unwrap_or_default())),
         Some(b's') => plain(codes::SKIPPED, "the node did not run"),
-        _ => plain(codes::NOT_ENDED, "the node has not ended"),
+        _ => plain(codes::NOT_ENDED, "the node has not ended: name it in Node::after"),
     };
     Ok(Err(Failure::new(job, error, 0, 0)))
 }

@@ -9,6 +9,7 @@ use super::dispatcher::Dispatcher;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
+use crate::config_error::ConfigError;
 use crate::error::Error;
 use crate::escape::cut;
 use crate::events::hub::EventHub;
@@ -23,8 +24,13 @@ use crate::runtime::handler::Hook;
 fn without_values(error: &Error) -> String {
     match error {
         Error::Config(faults) => {
-            let fields: BTreeSet<&str> = faults.iter().map(|fault| &*fault.field).collect();
-            format!("settings are not valid: {}", fields.into_iter().collect::<Vec<_>>().join(", "))
+            // The rule for a key names fields of the input.
+            let wrong = |fault: &ConfigError| match fault.field.as_str() {
+                "key" => fault.field.clone(),
+                _ => format!("{} {}", fault.field, fault.rule),
+            };
+            let wrong: BTreeSet<String> = faults.iter().map(wrong).collect();
+            format!("settings are not valid: {}", wrong.into_iter().collect::<Vec<_>>().join(", "))
         }
         Error::Codec { .. } | Error::PayloadCodec { .. } => "the input cannot be encoded".to_owned(),
         Error::Partial { source, .. } => without_values(source),
@@ -138,7 +144,7 @@ impl TaskShared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config_error::{ConfigError, ConfigErrors};
+    use crate::config_error::ConfigErrors;
 
     #[test]
     fn the_log_of_a_failed_dispatch_shows_no_value() {

@@ -95,8 +95,12 @@ impl Worker {
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<StopReason, Error> {
-        let monitor = self.monitor();
+        let (monitor, id) = (self.monitor(), self.id().clone());
         let ended = self.start_and_work(shutdown, hurry).await;
+        // The caller may discard the error. A log subscriber is user code.
+        if let Err(e) = &ended {
+            let _ = guarded(|| tracing::error!(worker_id = %id, error = %e.chain(), "the worker ended with an error"));
+        }
         monitor.ended(&ended);
         ended
     }

@@ -45,15 +45,7 @@ impl Worker {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
-        let named = id.clone();
-        let worker = tokio::spawn(async move {
-            let ended = self.run_until(shutdown).await;
-            // The caller may not await the end of the worker, so log it.
-            if let Err(e) = &ended {
-                tracing::error!(worker_id = %named, error = %e.chain(), "the worker ended with an error");
-            }
-            ended
-        });
+        let worker = tokio::spawn(self.run_until(shutdown));
         RunningWorker { id, monitor, stop, worker: Some(worker) }
     }
 }

@@ -84,6 +84,12 @@ pub(super) async fn drive(
     if let Err(panic) = panics::guarded(|| drop(running)) {
         tracing::warn!(job_id = %held.id, panic = %Escaped(&panic), "the handler panicked while it was dropped");
     }
+    if matches!(ended, HandlerEnd::Dropped) {
+        // A log subscriber is user code too.
+        let _ = panics::guarded(|| {
+            tracing::info!(job_id = %held.id, "a handler was dropped: it did not end within the grace after it should stop");
+        });
+    }
     if longest >= BLOCKS && Moment::from_millis(worker.resumed.load(Ordering::SeqCst)) < began {
         log_blocking(task, longest);
     }
