@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use heartline::inspect::describe::facts;
+use heartline::inspect::describe::{facts, instance_of};
 use heartline::inspect::text::bytes;
 use heartline::{Error, JobId, JobReport, JobState, JobValues};
 use serde::Deserialize;
@@ -85,7 +85,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     };
     let diagnoses = board.or_failed(board.inspector.diagnose_job(&job).await)?;
     let now = board.inspector.now().await;
-    let instance = instance_of(&board, &asked.id);
+    let instance = instance_of(&job.id).map(|(workflow, instance)| {
+        let url = board.url(&format!("/instance?workflow={}&id={}", encoded(&workflow), encoded(&instance)));
+        (workflow, instance, url)
+    });
     let asked_to_stop = job.cancel_requested.clone().filter(|_| job.state == JobState::Running);
     let mut acts = acts_on(job.state);
     // The job of a workflow node belongs to its instance. One that was asked to stop is not asked again.
@@ -138,15 +141,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         state: job.state,
         key: job.key,
     }))
-}
-
-/// The instance of a node, by the id of the node's job: `~workflow/instance/node/run`.
-fn instance_of(board: &Board, id: &str) -> Option<(String, String, String)> {
-    let (rest, _) = id.strip_prefix('~')?.rsplit_once('/')?;
-    let (rest, _) = rest.rsplit_once('/')?;
-    let (workflow, instance) = rest.split_once('/')?;
-    let url = board.url(&format!("/instance?workflow={}&id={}", encoded(workflow), encoded(instance)));
-    Some((workflow.to_owned(), instance.to_owned(), url))
 }
 
 /// The payload, result and checkpoint of a job, if it has them.

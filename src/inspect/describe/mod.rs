@@ -16,4 +16,4 @@ pub use lane::{lane_counts, lane_limits, lane_state, waits_because};
 pub use schedule::{NextTick, next_ticks};
 pub use task::{heard, is_overdue, is_task_name, live_workers, options, task_limit};
 pub use worker::{Beat, beats, is_watch_broken, proof, watch_word, watches, worker_facts, worker_state};
-pub use workflow::{advice, paused};
+pub use workflow::{advice, instance_of, paused};

@@ -2,7 +2,9 @@
 
 use super::super::text::{exact, quoted, shown};
 use super::super::workflow_report::{InstanceReport, NodeReport};
+use crate::job::id::JobId;
 use crate::job::instance::WorkflowState;
+use crate::job::node_id::NodeId;
 
 /// Who paused an instance, why and when, if known.
 #[must_use]
@@ -51,6 +53,12 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
     }
     lines.extend(found.failed_node.as_ref().and_then(|node| how_it_failed(&found.workflow, node)));
     lines
+}
+
+/// The workflow and the instance of a node, by the id of the node's job. `None` for any other job.
+#[must_use]
+pub fn instance_of(id: &JobId) -> Option<(String, String)> {
+    NodeId::of(id).map(|node| (node.definition, node.instance))
 }
 
 /// How to see why a node failed.
