@@ -25,7 +25,7 @@ const SAME_ACT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PersonAct {
-    /// When. Of an act on many jobs: when it ended.
+    /// When it was done. An act on many jobs has the time of its end.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
     /// Who, as given to [`Inspector::by`].

@@ -9,7 +9,6 @@ use super::dispatcher::Dispatcher;
 use crate::backend::engine::Store;
 use crate::backend::keys::TaskKeys;
 use crate::backend::tables::Tables;
-use crate::config_error::ConfigError;
 use crate::error::Error;
 use crate::escape::cut;
 use crate::events::hub::EventHub;
@@ -24,12 +23,8 @@ use crate::runtime::handler::Hook;
 fn without_values(error: &Error) -> String {
     match error {
         Error::Config(faults) => {
-            // The rule for a key names fields of the input.
-            let wrong = |fault: &ConfigError| match fault.field.as_str() {
-                "key" => fault.field.clone(),
-                _ => format!("{} {}", fault.field, fault.rule),
-            };
-            let wrong: BTreeSet<String> = faults.iter().map(wrong).collect();
+            let wrong: BTreeSet<String> =
+                faults.iter().map(|fault| format!("{} {}", fault.field, fault.rule)).collect();
             format!("settings are not valid: {}", wrong.into_iter().collect::<Vec<_>>().join(", "))
         }
         Error::Codec { .. } | Error::PayloadCodec { .. } => "the input cannot be encoded".to_owned(),
@@ -144,13 +139,13 @@ impl TaskShared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config_error::ConfigErrors;
+    use crate::config_error::{ConfigError, ConfigErrors};
 
     #[test]
     fn the_log_of_a_failed_dispatch_shows_no_value() {
         let fault = ConfigError::new("key", "ada@example.org", "must be short", "use a hash");
         let error = Error::Config(ConfigErrors::from(fault));
-        assert_eq!(without_values(&error), "settings are not valid: key");
+        assert_eq!(without_values(&error), "settings are not valid: key must be short");
         let source = Box::new(Error::TooLarge { what: None, size: 2, limit: 1 });
         let partial = without_values(&Error::Partial { dispatched: Vec::new(), source });
         assert!(partial.contains("limit"), "{partial}");

@@ -1,5 +1,4 @@
-//! Finds jobs that are retried, snooze, cannot be decoded, lost their payload, or wait for a paused key. It reads a sample
-//! of the jobs.
+//! Finds jobs that are retried, snooze, cannot be decoded, lost their payload, or wait for a paused key. It reads samples.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};

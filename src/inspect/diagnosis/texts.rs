@@ -194,7 +194,7 @@ pub(super) fn jobs_fail_hint(task: &str, failed_lately: u64, kept: u64) -> Strin
     }
 }
 
-pub(super) fn at_least(is_exact: bool) -> &'static str {
+fn at_least(is_exact: bool) -> &'static str {
     if is_exact { "" } else { "at least " }
 }
 

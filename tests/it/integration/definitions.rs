@@ -11,7 +11,7 @@ use heartline::{
 use crate::integration::fixtures::{alone, shared};
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Warnings, eventually};
 
 const DOUBLE: TaskDef<u32, u64> = TaskDef::new(TASK).options(TaskOptions::new().payload_limit(2));
 
@@ -197,7 +197,14 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
 
     let bare = builder().build().await.unwrap();
     bare.register(USES.handler(uses_the_pool).needs::<Pool>().needs::<String>()).unwrap();
-    let Error::Config(faults) = bare.worker().run().await.unwrap_err() else { panic!() };
+    let warnings = Warnings::capture();
+    let worker = bare.worker();
+    let named = format!("worker_id={}", worker.id());
+    let Error::Config(faults) = worker.run().await.unwrap_err() else { panic!() };
+    let is_logged = |line: &String| {
+        line.contains("the worker ended with an error") && line.contains(&named) && line.contains("Pool")
+    };
+    assert!(warnings.all().iter().any(is_logged), "{:#?}", warnings.all());
     let told = faults.to_string();
     assert!(faults.len() == 2 && told.contains("Pool") && told.contains("String"), "{told}");
     assert!(told.contains("AppBuilder::state"), "{told}");

@@ -1,9 +1,9 @@
 //! What an operator sees of runs and shutdowns in the logs, without reading Redis.
 
-use crate::support::task::{TestTask, fast, fast_with};
+use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, Warnings};
-use heartline::{App, Context, JobError, OnCrash, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef};
+use crate::support::{PATIENCE, Warnings, eventually};
+use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 use std::time::Duration;
 use tracing::Instrument;
@@ -24,6 +24,21 @@ async fn declared(test: &TestTask, options: TaskOptions) -> (App, TaskRef<String
         })
         .unwrap();
     (app, task, name)
+}
+
+#[tokio::test]
+async fn a_handler_that_ignores_a_cancel_is_dropped_and_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let app = test.app().await;
+    let deaf = |_: Context, (): ()| std::future::pending::<Result<(), JobError>>();
+    let task = app.task(TASK, fast().cancel_grace(Duration::from_millis(50)), deaf).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let job = task.dispatch(()).await.unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.is_ok_and(|state| state == JobState::Running)).await;
+    job.cancel("enough").await.unwrap();
+    warnings.wait_for(&["INFO", &format!("job_id={}", job.id()), "a handler was dropped"], PATIENCE).await;
+    worker.stop().await;
 }
 
 #[tokio::test]

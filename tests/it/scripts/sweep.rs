@@ -268,6 +268,18 @@ async fn stalls_are_recorded_with_their_reason_even_without_events() {
 }
 
 #[tokio::test]
+async fn the_failure_says_whether_the_worker_or_the_handler_was_silent() {
+    for (heartbeat, who) in
+        [("automatic", "no heartbeat came from worker w"), ("manual", "the handler on worker w sent no")]
+    {
+        let mut task = one_candidate().await;
+        task.write(&format!("meta heartbeat={heartbeat}, maxCount=0")).await;
+        task.ok("sweep", ARGS).await;
+        assert_text!(task.held("error").await, contains(who));
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_keeps_nothing_removes_every_column() {
     let mut task = epoch_five().await;
     task.write("meta keepFailed=0, keepCancelled=0, maxCount=0; runs w: a=7, b=8; cancelling b=why; snapshot").await;

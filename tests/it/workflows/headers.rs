@@ -158,6 +158,6 @@ async fn unreadable_headers_stop_no_node() {
     let worker = worker(&world, &seen).await;
     assert_eq!(handle.result().await.unwrap(), 7);
     assert_eq!(seen.lock().unwrap().get("~flow/one/0/1 0"), Some(&None));
-    warnings.wait_for(&["the headers of an instance cannot be read", "EOF"], PATIENCE).await;
+    warnings.wait_for(&["WARN", "the headers of an instance cannot be read"], PATIENCE).await;
     worker.stop().await;
 }
