@@ -1,7 +1,7 @@
 //! Which node of a Redis Cluster has which slots.
 //!
-//! The slot map is read when a node says that a slot moved, or when a connection to a node fails. It is also read when an answer is late: a
-//! frozen primary reports nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map
+//! The slot map is read when a node says that a slot moved, when a connection to a node fails, or when no node has the slot of a call. It
+//! is also read when an answer is late: a frozen primary reports nothing. The node that caused the read is asked last, since a node that was frozen reports its old role. A map
 //! with an older epoch than the known one counts only if no node has a newer map.
 //!
 //! Each primary has a *primary epoch*: a number that is never used again. The primary epoch of a primary ends when it loses all of its
@@ -175,6 +175,16 @@ impl Cluster {
         self.map().node_of(slot).cloned()
     }
 
+    /// The node that has the slot, for a call. If none has it, reads the map: in a failover, a node may know that the old primary is a
+    /// replica before it knows the new one.
+    pub(super) fn found(self: &Arc<Self>, slot: u16) -> Option<ClusterNode> {
+        let node = self.node_of(slot);
+        if node.is_none() {
+            self.search();
+        }
+        node
+    }
+
     /// The node that has this key, if it is known.
     pub(super) fn node_of_key(&self, key: &str) -> Option<ClusterNode> {
         self.node_of(slot_of(key.as_bytes()))
@@ -274,19 +284,25 @@ impl Cluster {
 
     /// Reads the map from the other nodes after a problem with this one, unless that was just done.
     pub(super) fn suspect(self: &Arc<Self>, node: &ClusterNode) {
-        let is_due = self.looked.lock().is_due(|pause| pause);
-        if is_due {
-            let (cluster, node) = (Arc::clone(self), node.clone());
-            tokio::spawn(async move { cluster.look(Some(&node)).await }.boxed());
-        }
+        self.look_if_due(Some(node), |pause| pause);
     }
 
     /// Starts to read the map from time to time.
     pub(super) fn keep_watch(self: &Arc<Self>) {
-        let is_due = self.looked.lock().is_due(|_| WATCH);
+        self.look_if_due(None, |_| WATCH);
+    }
+
+    /// Starts to read the map, unless it was just read. Nothing else may do so: a call without a node reaches no server that reports a
+    /// change.
+    fn search(self: &Arc<Self>) {
+        self.look_if_due(None, |pause| pause);
+    }
+
+    fn look_if_due(self: &Arc<Self>, except: Option<&ClusterNode>, pause: impl FnOnce(Duration) -> Duration) {
+        let is_due = self.looked.lock().is_due(pause);
         if is_due {
-            let cluster = Arc::clone(self);
-            tokio::spawn(async move { cluster.look(None).await }.boxed());
+            let (cluster, except) = (Arc::clone(self), except.cloned());
+            tokio::spawn(async move { cluster.look(except.as_ref()).await }.boxed());
         }
     }
 

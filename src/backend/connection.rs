@@ -285,8 +285,7 @@ impl NodeConnections {
     }
 
     fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
-        // The slot has no node, or its node is unknown.
-        self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+        self.cluster.found(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
     async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeConnection> {

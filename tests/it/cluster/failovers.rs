@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, TaskDef, TaskOptions};
+use heartline::{App, Context, Error, JobError, TaskDef, TaskOptions};
 use tokio::sync::Notify;
 
 use crate::cluster::six::{Six, TASKS, ask};
@@ -189,6 +189,21 @@ async fn a_large_job_written_to_a_deposed_primary_is_sent_again() {
         // Jobs acknowledged before the freeze may not have reached the replica.
         assert!(state.is_ok() || number < 2, "{number}: {state:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_job_finds_the_new_node_of_a_slot_that_had_none() {
+    let six = Six::start().await;
+    let timeout = Duration::from_secs(5);
+    let app = App::builder().redis(six.cluster.url()).dispatch_timeout(timeout).build().await.unwrap();
+    let task = app.task_ref::<String, u64>(TASKS[0]).unwrap();
+    let (_, home) = six.home_of(TASKS[0]).await;
+    // A large job has a connection of its own, so no other call reads the slot map meanwhile.
+    let large = || task.dispatch("x".repeat(600_000));
+    six.without_slot_of(TASKS[0], home).await;
+    assert!(matches!(large().await.unwrap_err(), Error::Connect { .. }));
+    six.with_slot_of(TASKS[0], home).await;
+    large().await.unwrap();
 }
 
 /// Which of the first three nodes would have these ids as jobs of the task with three partitions.

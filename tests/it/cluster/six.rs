@@ -118,10 +118,37 @@ impl Six {
         port
     }
 
+    /// Takes the slot of a task from its primary, and makes every node forget it.
+    pub async fn without_slot_of(&self, task: &str, home: u16) {
+        let slot = self.slot_of(task).await;
+        is_ok(home, &["CLUSTER", "DELSLOTS", &slot]).await;
+        for port in self.ports() {
+            // A late message of the primary may name the slot once more.
+            eventually("it knows no primary of the slot", PATIENCE, async || {
+                let _: Option<String> = ask(port, &["CLUSTER", "DELSLOTS", &slot]).await;
+                self.primary_of(task, port).await.is_none().then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Gives the slot of a task to a primary, and waits until every node knows it.
+    pub async fn with_slot_of(&self, task: &str, home: u16) {
+        is_ok(home, &["CLUSTER", "ADDSLOTS", &self.slot_of(task).await]).await;
+        for port in self.ports() {
+            let knows = async || self.primary_of(task, port).await.filter(|known| *known == home);
+            eventually("it knows who has the slot", PATIENCE, knows).await;
+        }
+    }
+
+    async fn slot_of(&self, task: &str) -> String {
+        let slot: i64 = ask(self.ports()[0], &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
+        slot.to_string()
+    }
+
     /// Moves the slot of a task from one node to another as a whole, as Valkey can from 9.0 on, and waits for the end.
     pub async fn migrate_whole(&self, task: &str, from: u16, to: u16) {
-        let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
-        let (slot, target) = (slot.to_string(), ask::<String>(to, &["CLUSTER", "MYID"]).await.unwrap());
+        let (slot, target) = (self.slot_of(task).await, ask::<String>(to, &["CLUSTER", "MYID"]).await.unwrap());
         is_ok(from, &["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &target]).await;
         eventually("the slot is on the other node", PATIENCE, async || {
             let said = ask::<Value>(from, &["CLUSTER", "GETSLOTMIGRATIONS"]).await;
@@ -133,8 +160,7 @@ impl Six {
 
     /// Moves the slot of a task from one node to another, key by key; `meanwhile` runs when half of it is moved.
     pub async fn migrate<F: Future<Output = ()>>(&self, task: &str, from: u16, to: u16, meanwhile: impl FnOnce() -> F) {
-        let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
-        let (slot, target) = (slot.to_string(), to.to_string());
+        let (slot, target) = (self.slot_of(task).await, to.to_string());
         let [from_id, to_id] = [ask::<String>(from, &["CLUSTER", "MYID"]).await, ask(to, &["CLUSTER", "MYID"]).await];
         let (from_id, to_id) = (from_id.unwrap(), to_id.unwrap());
         is_ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
