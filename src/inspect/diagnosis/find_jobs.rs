@@ -18,6 +18,7 @@ use super::task_facts::{claimers, has_task, waiting};
 use crate::error::Error;
 use crate::job::failure::codes;
 use crate::job::state::JobState;
+use crate::stall::action::StallReason;
 use crate::worker_id::WorkerId;
 
 /// How a job that counts as waiting had ended, according to its stored data.
@@ -34,7 +35,8 @@ fn lost_outcome(job: &JobReport) -> Option<&'static str> {
 /// A failed job that was held when several workers died: a retry may take workers down again.
 fn suspect(job: &JobReport) -> Option<Diagnosis> {
     let is_crash = job.error.as_ref().is_some_and(|error| error.code == codes::WORKER_CRASHED);
-    let is_suspect = job.state == JobState::Failed && is_crash && job.stalled_count > 1;
+    let was_silent = job.recovery.as_ref().is_some_and(|recovery| recovery.reason == StallReason::HandlerSilent);
+    let is_suspect = job.state == JobState::Failed && is_crash && !was_silent && job.stalled_count > 1;
     let kind = DiagnosisKind::FailedSuspects { jobs: vec![job.id.to_string()] };
     is_suspect.then(|| Diagnosis::note(Some(&job.task), kind))
 }
@@ -178,7 +180,7 @@ fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) ->
         return Some(paused);
     }
     if task.live_workers == 0 {
-        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task)));
+        return task.knows_workers.then(|| Diagnosis::risk(Some(name), no_worker(task, workers)));
     }
     let is_live = workers.iter().any(|worker| has_task(worker, name) && worker.state.is_live());
     if task.knows_workers && is_live && claimers(name, workers).next().is_none() {

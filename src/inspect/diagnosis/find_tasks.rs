@@ -47,8 +47,8 @@ pub(super) fn paused(task: &TaskReport) -> Option<Diagnosis> {
 }
 
 /// Reports that no live worker has the task.
-pub(super) fn no_worker(task: &TaskReport) -> DiagnosisKind {
-    none_claims(task, &[], false)
+pub(super) fn no_worker(task: &TaskReport, workers: &[WorkerReport]) -> DiagnosisKind {
+    none_claims(task, workers, false)
 }
 
 /// Reports that no live worker has the task, or that all are stopping or quiet.
@@ -57,7 +57,9 @@ pub(super) fn none_claims(task: &TaskReport, workers: &[WorkerReport], are_stopp
     let is_quiet = |worker: &&WorkerReport| worker.state == WorkerState::Quiet && has_task(worker, &task.task);
     let quiet = workers.iter().find(is_quiet).map(|worker| worker.worker.clone());
     let finalizing = task.counts.finalizing;
-    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, finalizing, are_stopping, quiet, last }
+    let own = workers.iter().filter(|worker| has_task(worker, &task.task)).map(|worker| worker.last_seen_at);
+    let gone_ms = own.max().map(|seen| to_ms(ago(task, seen)));
+    DiagnosisKind::NoWorker { waiting: waiting(task), delayed, finalizing, are_stopping, quiet, last, gone_ms }
 }
 
 /// What is wrong with a task. `holders` are those of [`suspicious_holders`](super::super::Inspector::suspicious_holders).
@@ -114,12 +116,12 @@ fn of_workers(task: &TaskReport, holders: &[Holder], workers: &[WorkerReport]) -
     let own = || workers.iter().filter(|worker| has_task(worker, name));
     if waiting(task) > 0 || task.counts.finalizing > 0 {
         let has_just_stopped = own().any(|worker| worker.stopped_at.is_some_and(|at| ago(task, at) < DEPLOY));
-        return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task)));
+        return Some(Diagnosis::when(!has_just_stopped, Some(name), no_worker(task, workers)));
     }
     let last = own().max_by_key(|worker| worker.last_seen_at).filter(|_| task.counts.held_total() == 0);
     let is_lost = last.is_some_and(|last| last.stopped_at.is_none() && ago(task, last.last_seen_at) < RECENT);
     let is_reported = is_lost || task.counts.delayed > task.due;
-    is_reported.then(|| Diagnosis::note(Some(name), no_worker(task)))
+    is_reported.then(|| Diagnosis::note(Some(name), no_worker(task, workers)))
 }
 
 /// Reports that jobs wait while all workers of the task are stopping or quiet.

@@ -146,9 +146,9 @@ kinds! { task:
                  it again. Jobs of workflows are sent again automatically");
 
     /// No worker claims jobs of the task, or all workers are stopping or quiet. `quiet` is a quiet one, and `last` the last worker that had
-    /// the task.
-    NoWorker { waiting: u64, delayed: u64, finalizing: u64, are_stopping: bool, quiet: Option<WorkerId>, last: Option<WorkerId> } =>
-        no_worker(*waiting, *delayed, *finalizing, *are_stopping, quiet.as_ref()),
+    /// the task. `gone_ms` is how long ago one was seen.
+    NoWorker { waiting: u64, delayed: u64, finalizing: u64, are_stopping: bool, quiet: Option<WorkerId>, last: Option<WorkerId>, gone_ms: Option<u64> } =>
+        no_worker(*waiting, *delayed, *finalizing, *are_stopping, quiet.as_ref(), *gone_ms),
         match quiet.as_ref().or(last.as_ref()) {
             Some(worker) if quiet.is_some() =>
                 format!("`heartline workers resume {worker}` lets it claim jobs again; or start another worker that has the task"),

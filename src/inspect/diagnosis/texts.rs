@@ -122,6 +122,7 @@ pub(super) fn no_worker(
     finalizing: u64,
     are_stopping: bool,
     quiet: Option<&WorkerId>,
+    gone_ms: Option<u64>,
 ) -> String {
     let jobs = match (waiting, delayed) {
         (0, _) if finalizing > 0 => {
@@ -136,7 +137,10 @@ pub(super) fn no_worker(
     match quiet {
         Some(worker) => format!("{jobs}, and all workers of the task are stopping or quiet, such as {worker}"),
         None if are_stopping => format!("{jobs}, and all workers of the task are stopping"),
-        None => format!("{jobs}, and no live worker has the task"),
+        None => {
+            let last = gone_ms.map(|ago| format!("; the last one was seen {} ago", time(ago))).unwrap_or_default();
+            format!("{jobs}, and no live worker has the task{last}")
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heartline::{Error, Heartbeat, StallAction, StallOptions, StallReason, TaskOptions, codes};
+use heartline::{Error, Heartbeat, JobValues, StallAction, StallOptions, StallReason, TaskOptions, codes};
 
 use crate::faults::ground::{alone, proxied};
 use crate::support::PATIENCE;
@@ -60,6 +60,10 @@ async fn a_handler_that_hangs_is_cancelled_and_frees_its_slot() {
     assert_eq!(test.journal.interruptions(), told);
     let Err(Error::JobFailed(failure)) = hung.result().await else { panic!("the hung job did not fail") };
     assert_eq!((failure.code.as_str(), failure.stalled_count, failure.failed_attempts), (codes::WORKER_CRASHED, 2, 0));
+    // No worker died, so nothing warns of a retry.
+    let inspector = worker.app.inspector();
+    let report = inspector.job(worker.jobs.name(), hung.id().as_str(), JobValues::None).await.unwrap().unwrap();
+    assert_eq!(inspector.diagnose_job(&report).await.unwrap(), []);
     let runs = test.journal.runs_of(hung.id());
     assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0, 1]);
     worker.stop().await;

@@ -21,6 +21,8 @@ async fn jobs_without_a_live_worker_are_a_risk() {
     assert_eq!(scene.facts("no_worker").await["delayed"], 1);
     scene.jobs.dispatch("x".into()).await.unwrap();
     assert_eq!(scene.kinds().await, ["?no_worker"], "it has just stopped, as in a deploy");
+    let text = scene.diagnoses().await[0].to_string();
+    assert!(text.contains("no live worker has the task; the last one was seen "), "{text}");
 }
 
 #[tokio::test]
