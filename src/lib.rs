@@ -261,7 +261,7 @@ pub use worker::running::RunningWorker;
 pub use worker::signal::shutdown_signal;
 pub use worker::stop::{StopReason, WorkerPart};
 pub use worker_id::WorkerId;
-pub use workflow::definition::{Start, Workflow};
+pub use workflow::definition::{Start, Workflow, WorkflowDef};
 pub use workflow::graph::{Graph, Node, NodeInputs, NodeTask};
 pub use workflow::handle::{NodeStatus, WorkflowHandle, WorkflowStatus};
 pub use workflow::options::{OnFailure, WorkflowOptions};

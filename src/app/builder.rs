@@ -28,6 +28,10 @@ use crate::timings::Timings;
 use crate::worker_id::WorkerId;
 use crate::workflow::progress::WorkflowProgress;
 
+/// The variables that [`AppBuilder::env`] reads, as the `heartline` command does.
+pub(crate) const URL: &str = "HEARTLINE_URL";
+pub(crate) const PREFIX: &str = "HEARTLINE_PREFIX";
+
 /// Builds an [`App`]. Created by [`App::builder`].
 ///
 /// ```no_run
@@ -102,10 +106,10 @@ impl AppBuilder {
 
     fn with_variables(mut self, value: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| value(name).filter(|value| !value.is_empty());
-        if let Some(url) = set("HEARTLINE_URL").or_else(|| set("REDIS_URL")) {
+        if let Some(url) = set(URL).or_else(|| set("REDIS_URL")) {
             self.url = url;
         }
-        if let Some(prefix) = set("HEARTLINE_PREFIX") {
+        if let Some(prefix) = set(PREFIX) {
             self.prefix = prefix;
         }
         self

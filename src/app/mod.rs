@@ -4,6 +4,7 @@ pub(crate) mod builder;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -41,7 +42,7 @@ use crate::worker::builder::Worker;
 use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
 use crate::worker_id::WorkerId;
-use crate::workflow::definition::Workflow;
+use crate::workflow::definition::{Workflow, WorkflowDef};
 use crate::workflow::options::WorkflowOptions;
 use crate::workflow::progress::WorkflowProgress;
 
@@ -90,6 +91,8 @@ struct AppTasks {
     /// Tasks of constants that dispatch themselves. A program has few constants, so these stay in use.
     defined: HashMap<&'static str, Arc<TaskShared>>,
     tidy_at: usize,
+    /// Whether a worker was made, which has the tasks that were declared before.
+    has_worker: bool,
 }
 
 struct DeclaredTask {
@@ -180,7 +183,15 @@ impl App {
             errors: errors.into(),
             needs: task.needs.into(),
         };
-        tasks.declared.insert(task.name, declared);
+        let is_late = tasks.has_worker;
+        tasks.declared.insert(Arc::clone(&task.name), declared);
+        drop(tasks);
+        if is_late {
+            // A log subscriber is user code.
+            let _ = catch_unwind(|| {
+                tracing::warn!(task = %task.name, "the task was declared after App::worker, so that worker does not run its jobs");
+            });
+        }
         Ok(TaskRef::new(shared))
     }
 
@@ -255,6 +266,14 @@ impl App {
         Ok(Workflow::new(name, options, store, progress, Arc::clone(&self.0.events))?)
     }
 
+    /// The workflow of a [`WorkflowDef`], with its options. See [`App::workflow`].
+    ///
+    /// # Errors
+    /// As [`App::workflow`].
+    pub fn workflow_for<T>(&self, workflow: &WorkflowDef<T>) -> Result<Workflow<T>, Error> {
+        self.workflow(workflow.name(), workflow.own_options())
+    }
+
     /// Recovers every workflow of the prefix now, see [`Inspector::recover_stuck_workflows`].
     ///
     /// # Errors
@@ -264,6 +283,11 @@ impl App {
     /// See there.
     pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
         self.inspector().recover_stuck_workflows().await
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn prefix(&self) -> &str {
+        self.0.store.prefix()
     }
 
     fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {
@@ -292,7 +316,10 @@ impl App {
                 shared: None,
             }
         };
-        let mut tasks: Vec<Definition> = self.0.tasks.lock().declared.values().map(definition).collect();
+        let mut own = self.0.tasks.lock();
+        own.has_worker = true;
+        let mut tasks: Vec<Definition> = own.declared.values().map(definition).collect();
+        drop(own);
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, mut data) = (Arc::clone(&self.0.store), Data::clone(&self.0.data));
         data.insert(WorkerApp(self.clone()));

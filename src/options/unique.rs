@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::config_error::Faults;
+use crate::config_error::{Faults, shown};
 use crate::enum_str::names;
 use crate::job::id::JobId;
 use crate::limits::LONGEST;
@@ -58,7 +58,8 @@ enum Renewal {
 }
 
 impl Unique {
-    /// Jobs with this key count as the same. Keys of over 128 bytes are stored as a hash.
+    /// Jobs with this key count as the same. Keys of over 128 bytes are stored as a hash. A key does not begin with `/`: it is the text
+    /// itself, not a JSON pointer as in [`TaskOptions::key`](crate::TaskOptions::key).
     ///
     /// By default, the key is taken until its job has ended: completed, failed or cancelled. A job that waits for a retry, or whose hook
     /// runs, has not ended.
@@ -116,6 +117,10 @@ impl Unique {
     pub(crate) fn check(&self, delay: Option<Duration>, faults: &mut Faults) {
         if self.key.as_deref() == Some("") {
             faults.add("unique", "\"\"", "must not be empty", "name what is unique, such as \"order-7\"");
+        }
+        if let Some(key) = self.key.as_deref().filter(|key| key.starts_with('/')) {
+            let rule = "must not begin with '/': it is the text that is unique, not a pointer into the input";
+            faults.add("unique", shown(key), rule, "pass the value itself, as in format!(\"order-{}\", input.order)");
         }
         if self.mode == UniqueMode::Period {
             if self.period.is_zero() {
@@ -304,6 +309,7 @@ mod tests {
         let by = || Unique::by("a");
         for (unique, fields) in [
             (Unique::by(""), vec!["unique"]),
+            (Unique::by("/order"), vec!["unique"]),
             (by().within(Duration::ZERO), vec!["unique.within"]),
             (by().within(Duration::MAX), vec!["unique.within"]),
             (by().replace().until_started(), vec!["unique"]),

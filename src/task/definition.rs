@@ -278,15 +278,19 @@ const LOGGED: usize = usize::MAX;
 /// How many names the log has at most.
 const NAMES: usize = 10;
 
-/// The names of fields of an input that its type does not read. Those of inner values are left out: they may be data.
+/// The names of fields of an input that its type does not read, `*.name` for those of inner values. The names on the way to them are left
+/// out: they may be keys of a map, which are data.
 fn ignored_fields<I: DeserializeOwned>(json: &[u8]) -> Vec<String> {
     use serde_ignored::Path;
     let mut fields = Vec::new();
     let mut add = |path: Path<'_>| {
-        if let Path::Map { parent: Path::Root, key } = path
-            && fields.len() < NAMES
-        {
-            fields.push(key);
+        let name = match path {
+            Path::Map { parent: Path::Root, key } => key,
+            Path::Map { key, .. } => format!("*.{key}"),
+            _ => return,
+        };
+        if fields.len() < NAMES && !fields.contains(&name) {
+            fields.push(name);
         }
     };
     let read = serde_ignored::deserialize::<_, _, I>(&mut serde_json::Deserializer::from_slice(json), &mut add);
@@ -345,7 +349,7 @@ mod tests {
     use serde::Deserialize;
 
     #[test]
-    fn fields_that_are_not_read_are_named_unless_they_are_inner_ones() {
+    fn fields_that_are_not_read_are_named_without_the_way_to_them() {
         #[derive(Deserialize)]
         #[allow(dead_code)]
         struct Export {
@@ -356,7 +360,9 @@ mod tests {
         }
         let told = |json: &str| ignored_fields::<Export>(json.as_bytes());
         assert_eq!(told(r#"{"rows": 1, "by": {"ada@example.org": {}}}"#), [""; 0]);
-        assert_eq!(told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2, "size": 3}}}"#), ["row_count"]);
+        let told_of_all =
+            told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2}, "bob": {"row_count": 3}}}"#);
+        assert_eq!(told_of_all, ["row_count", "*.row_count"]);
         assert_eq!(told("[1"), [""; 0]);
     }
 }

@@ -39,7 +39,7 @@ use crate::runtime::waits::NotedWait;
 const EVENT_DELAY: Duration = Duration::from_secs(1);
 
 /// After this time, a call that waits for a result logs the state of the job.
-const LATE: Duration = Duration::from_secs(10);
+pub(crate) const LATE: Duration = Duration::from_secs(10);
 
 /// A job that was dispatched, with the type of its result. Cloning is cheap.
 ///

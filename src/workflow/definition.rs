@@ -36,6 +36,58 @@ use crate::options::validate::HEADERS_LIMIT;
 /// How long ended instances are kept by default.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
+/// A workflow as a constant: its name, the type of its output, and its options.
+///
+/// ```no_run
+/// use heartline::{App, Graph, TaskDef, WorkflowDef};
+///
+/// const FETCH: TaskDef<String, String> = TaskDef::new("fetch");
+/// const PAGES: WorkflowDef<String> = WorkflowDef::new("pages");
+///
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// let graph = Graph::new();
+/// let fetch = graph.node("fetch", &FETCH, "https://example.org".to_owned());
+/// let instance = app.workflow_for(&PAGES)?.start(graph.output(&fetch)).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct WorkflowDef<T> {
+    name: &'static str,
+    options: WorkflowOptions,
+    answers: PhantomData<fn() -> T>,
+}
+
+impl<T> WorkflowDef<T> {
+    /// A workflow with only a name, which is checked when the workflow is used.
+    #[must_use]
+    pub const fn new(name: &'static str) -> WorkflowDef<T> {
+        WorkflowDef { name, options: WorkflowOptions::new(), answers: PhantomData }
+    }
+
+    /// The same with options. Defaults to [`WorkflowOptions::new`].
+    #[must_use]
+    pub const fn options(mut self, options: WorkflowOptions) -> WorkflowDef<T> {
+        self.options = options;
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn own_options(&self) -> WorkflowOptions {
+        self.options
+    }
+}
+
+impl<T> fmt::Debug for WorkflowDef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkflowDef").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
 /// The definition of a workflow. Its instances are graphs of jobs that survive the death of any worker. `T` is the type
 /// of an instance's output.
 ///

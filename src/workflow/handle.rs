@@ -35,6 +35,7 @@ use crate::options::modes::Durability;
 use crate::runtime::upstream::{Upstream, number_of, value_or_failure};
 use crate::runtime::waits::NotedWait;
 use crate::task::cancel::Cancel;
+use crate::task::handle::LATE;
 #[cfg(feature = "axum")]
 use crate::task::responses::accepted;
 
@@ -192,6 +193,25 @@ impl<T> WorkflowHandle<T> {
         T: DeserializeOwned,
     {
         let _noted = NotedWait::begin();
+        tokio::select! {
+            ended = self.ended() => ended,
+            never = self.log_late() => never,
+        }
+    }
+
+    /// Logs the state of the instance once, since a node that waits may have no worker.
+    async fn log_late(&self) -> Result<T, Error> {
+        tokio::time::sleep(LATE).await;
+        let state = self.state().await.map_or("unknown", |state| state.place.as_str());
+        tracing::info!(workflow = self.workflow(), id = %self.id, state, prefix = self.shared.store.prefix(),
+            "still waiting for the result; a node starts only if a worker with this prefix has its task");
+        std::future::pending().await
+    }
+
+    async fn ended(&self) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
         let mut pauses = Pauses::new(FIRST_LOOK, LAST_LOOK);
         loop {
             match self.state().await {

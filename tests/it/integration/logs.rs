@@ -3,7 +3,10 @@
 use crate::support::task::{TASK, TestTask, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings, eventually};
-use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef};
+use heartline::{
+    App, Context, Graph, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskDef, TaskOptions, TaskRef,
+    WorkflowDef,
+};
 use redis::AsyncCommands;
 use std::time::Duration;
 use tracing::Instrument;
@@ -239,7 +242,8 @@ async fn fields_that_the_type_of_an_input_does_not_know_are_logged_once() {
     let lines = warnings.lines();
     let told: Vec<_> =
         lines.iter().filter(|line| line.contains("its type does not know") && line.contains(&name)).collect();
-    let is_told = matches!(told[..], [line] if line.contains("fields=row_count") && !line.contains("example.org"));
+    let is_told =
+        matches!(told[..], [line] if line.contains("fields=*.row_count row_count ") && !line.contains("example.org"));
     assert!(is_told, "{lines:#?}");
 }
 
@@ -316,4 +320,36 @@ async fn a_result_without_a_worker_is_logged_with_its_state() {
     let line = warnings.wait_for(&["INFO", job.id().as_str(), "still waiting for the result"], PATIENCE).await;
     assert!(line.contains("state=waiting") && line.contains(&name), "{line}");
     waiting.abort();
+}
+
+#[tokio::test]
+async fn a_workflow_without_a_worker_is_logged_with_its_state() {
+    const COUNTS: WorkflowDef<u64> = WorkflowDef::new("counts");
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, _, name) = declared(&test, fast()).await;
+    let graph = Graph::new();
+    let count = graph.node("count", &TaskDef::<(), u64>::new("without-a-worker"), ());
+    let flows = app.workflow_for(&COUNTS).unwrap();
+    assert_eq!(flows.name(), COUNTS.name());
+    let instance = flows.start(graph.output(&count)).id(&name).await.unwrap();
+    let waiting = tokio::spawn(async move { instance.result().await });
+    let line = warnings.wait_for(&["INFO", "workflow=counts", &name, "still waiting for the result"], PATIENCE).await;
+    assert!(line.contains("state=running"), "{line}");
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn a_task_that_is_declared_after_the_worker_is_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, _, name) = declared(&test, fast()).await;
+    let late = format!("{name}-late");
+    let declare = |name: &str| app.task(name, TaskOptions::new(), |_: Context, (): ()| async { Ok::<_, JobError>(()) });
+    declare(&format!("{name}-early")).unwrap();
+    let worker = app.worker();
+    declare(&late).unwrap();
+    warnings.wait_for(&["WARN", &format!("task={late}"), "declared after App::worker"], PATIENCE).await;
+    assert!(!warnings.lines().iter().any(|line| line.contains(&format!("{name}-early"))));
+    drop(worker);
 }
