@@ -17,7 +17,7 @@ tokio::task_local! {
 
 /// Sets the tenant from a header. A job without one fails, and is not retried.
 async fn with_tenant(ctx: Context, next: Next) -> Result<RunValue, RunFailure> {
-    let tenant = ctx.header("tenant").ok_or_else(|| JobError::new("the job has no tenant").fatal())?.to_owned();
+    let tenant = ctx.require_header("tenant")?.to_owned();
     TENANT.scope(tenant, next.run(ctx)).await
 }
 

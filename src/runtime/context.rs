@@ -15,7 +15,7 @@ use crate::backend::keys::Key;
 use crate::codec::Codecs;
 use crate::error::Interrupted;
 use crate::error::NoteError;
-use crate::error::job_error::MissingState;
+use crate::error::job_error::{JobError, MissingState};
 use crate::escape::{Escaped, cut};
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
@@ -124,6 +124,22 @@ impl Context {
     pub fn header(&self, name: &str) -> Option<&str> {
         let of_instance = || self.0.of_instance.as_ref()?.get(name);
         self.0.headers.get(name).or_else(of_instance).map(String::as_str)
+    }
+
+    /// As [`header`](Context::header), for a job that cannot run without it.
+    ///
+    /// ```
+    /// # use heartline::{Context, JobError};
+    /// async fn invoice(ctx: Context, order: u64) -> Result<String, JobError> {
+    ///     Ok(format!("{order} of {}", ctx.require_header("tenant")?))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// An error with the code `missing_header` if there is none. It is fatal: if a handler returns it, the job fails at once.
+    pub fn require_header(&self, name: &str) -> Result<&str, JobError> {
+        let missing = || JobError::new(format!("the job has no header {name:?}")).with_code("missing_header").fatal();
+        self.header(name).ok_or_else(missing)
     }
 
     /// The tick of the schedule that dispatched the job, and the tick before it. `None` for any other job.

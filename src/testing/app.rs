@@ -1,17 +1,20 @@
 //! An app with a server of its own.
 
+use std::ffi::OsStr;
 use std::ops::Deref;
 #[cfg(feature = "schedules")]
 use std::time::SystemTime;
 
+use tokio::process::Command;
+
 use crate::app::App;
-use crate::app::builder::AppBuilder;
+use crate::app::builder::{AppBuilder, PREFIX, URL};
 use crate::error::Error;
 use crate::private_server::{RedisServer, StartError};
 #[cfg(feature = "schedules")]
 use crate::task::handle::JobHandle;
 #[cfg(feature = "schedules")]
-use crate::task::task_ref::TaskRef;
+use crate::workflow::graph::NodeTask;
 
 /// An [`App`] on a private [`RedisServer`], for a test. Dropping it ends the server.
 ///
@@ -82,14 +85,37 @@ impl TestApp {
         self.server.url()
     }
 
+    /// A command for a program of your own, such as a worker that the test kills. The program finds the URL and the prefix of this app in its
+    /// environment, where [`AppBuilder::env`] reads them. If the test drops the [`Child`](tokio::process::Child), the process is killed.
+    ///
+    /// ```no_run
+    /// # use heartline::testing::TestApp;
+    /// # async fn test(app: TestApp, program: &str) -> std::io::Result<()> {
+    /// // In a test of your crate: `let program = env!("CARGO_BIN_EXE_worker");`
+    /// let mut worker = app.command(program).spawn()?;
+    /// worker.kill().await // SIGKILL: a crash
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env(URL, self.url()).env(PREFIX, self.app.prefix()).kill_on_drop(true);
+        command
+    }
+
     /// Dispatches the job of one tick of a schedule that the task declares in this app: with its input, its id, and the tick at `at` in
     /// its [`Context::tick`](crate::Context::tick). No tick is counted.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no such schedule, and those of a dispatch.
     #[cfg(feature = "schedules")]
-    pub async fn fire<I, O>(&self, task: &TaskRef<I, O>, name: &str, at: SystemTime) -> Result<JobHandle<O>, Error> {
-        task.fire(name, at).await
+    pub async fn fire<I, O>(
+        &self,
+        task: &impl NodeTask<I, O>,
+        name: &str,
+        at: SystemTime,
+    ) -> Result<JobHandle<O>, Error> {
+        self.app.task_ref::<I, O>(task.task_name())?.fire(name, at).await
     }
 
     /// The server.

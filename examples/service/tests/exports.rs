@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use exports::{EXPORT, Export};
-use heartline::Error;
 use heartline::testing::TestApp;
+use heartline::{Error, JobState};
 
 async fn start() -> anyhow::Result<TestApp> {
     let app = TestApp::start_with(|builder| builder.state(exports::Database)).await?;
@@ -25,5 +27,20 @@ async fn an_empty_export_fails_at_once() -> anyhow::Result<()> {
     app.worker().drain().await?;
     let Err(Error::JobFailed(failure)) = job.result().await else { panic!("it did not fail") };
     assert_eq!((failure.code.as_str(), failure.failed_attempts), ("empty", 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_export_survives_the_death_of_its_worker() -> anyhow::Result<()> {
+    let app = start().await?;
+    let job = EXPORT.dispatch(&app, Export { customer: "acme".to_owned(), pages: 2 }).await?;
+    // The program of the worker, in a process of its own, with the Redis of this test.
+    let mut worker = app.command(env!("CARGO_BIN_EXE_worker")).spawn()?;
+    while job.state().await? != JobState::Running {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    worker.kill().await?; // SIGKILL
+    let _next = app.command(env!("CARGO_BIN_EXE_worker")).spawn()?;
+    assert_eq!(job.result().await?, format!("acme-{}.csv", job.id()));
     Ok(())
 }

@@ -25,6 +25,10 @@ async fn a_handler_is_tested_without_redis() {
     let ctx = test.context();
     assert_eq!((ctx.id().as_str(), ctx.task(), ctx.attempt(), ctx.max_attempts()), ("export-7", "export", 3, 3));
     assert_eq!((ctx.stalled_count(), ctx.snoozed_count(), ctx.header("trace")), (2, 4, Some("t-1")));
+    assert_eq!(ctx.require_header("trace").unwrap(), "t-1");
+    let missing = ctx.require_header("tenant").unwrap_err();
+    assert!(missing.code() == "missing_header" && missing.is_fatal(), "{missing:?}");
+    assert_eq!(missing.to_string(), "the job has no header \"tenant\"");
     assert_eq!(ctx.state::<String>().unwrap(), "a pool");
     let missing = JobError::from(ctx.state::<u8>().unwrap_err());
     assert!(missing.code() == "missing_state" && missing.is_fatal(), "{missing:?}");
