@@ -54,12 +54,14 @@ pub(crate) struct WrittenJob {
     pub(crate) placed: Placed,
     /// The job that has the unique key, if the dispatch names one.
     pub(crate) holder: Option<JobId>,
+    /// Whether it existed with another payload.
+    pub(crate) differs: bool,
 }
 
 impl WrittenJob {
     /// A job without a unique key.
     pub(crate) fn plain(existed: bool) -> WrittenJob {
-        WrittenJob { placed: if existed { Placed::Existed } else { Placed::New }, holder: None }
+        WrittenJob { placed: if existed { Placed::Existed } else { Placed::New }, holder: None, differs: false }
     }
 
     pub(crate) fn existed(&self) -> bool {
@@ -109,9 +111,10 @@ pub(crate) async fn dispatch(
         return Err(reply.unexpected(&word));
     }
     let mut written = vec![WrittenJob::plain(false); jobs.len()];
-    for index in reply.rest::<usize>()? {
-        if let Some(slot) = index.checked_sub(1).and_then(|i| written.get_mut(i)) {
-            *slot = WrittenJob::plain(true);
+    for index in reply.rest::<i64>()? {
+        let at = usize::try_from(index.unsigned_abs()).ok().and_then(|number| number.checked_sub(1));
+        if let Some(slot) = at.and_then(|at| written.get_mut(at)) {
+            *slot = WrittenJob { differs: index < 0, ..WrittenJob::plain(true) };
         }
     }
     Ok(Dispatched::Written(written))
@@ -136,7 +139,7 @@ async fn dispatch_unique(
         "placed" => {
             let placed = reply.next::<String>()?.parse()?;
             let holder = Some(JobId::from_wire(reply.next::<String>()?));
-            Ok(Dispatched::Written(vec![WrittenJob { placed, holder }]))
+            Ok(Dispatched::Written(vec![WrittenJob { placed, holder, differs: false }]))
         }
         "partitions" => Ok(Dispatched::Partitions(reply.next()?)),
         "key" => Ok(Dispatched::Pointer(reply.text()?)),

@@ -40,6 +40,9 @@ fragments! {
 /// The fragments whose functions take all keys of their script.
 const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "gone", "named", "resolve", "tick_jobs"];
 
+/// A line of a script that is replaced by fragments which only a rare branch needs. Each function that a call defines costs time.
+const USES_HERE: &str = "-- Uses here ";
+
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
 const BLOCKS: &str = lib!("wake");
 const HEARD: &str = lib!("wake_heard");
@@ -171,7 +174,13 @@ impl ScriptDef {
             let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
             let fragments: String = self.used_fragments().filter_map(fragment).collect();
             let fragments = if is_cluster { fragments.replacen(BLOCKS, HEARD, 1) } else { fragments };
-            let source = format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file);
+            let mut source = format!("{}{fragments}{}", bounds(), self.names_of_keys());
+            for line in self.file.split_inclusive('\n') {
+                match line.trim_start().strip_prefix(USES_HERE) {
+                    Some(names) => source.extend(names.split_whitespace().filter_map(fragment)),
+                    None => source.push_str(line),
+                }
+            }
             let script = Script::new(&source);
             (source, script)
         })

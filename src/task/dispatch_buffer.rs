@@ -1,8 +1,9 @@
 //! Writes the jobs of one partition. Jobs that are dispatched during a call are gathered and written together.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -43,6 +44,8 @@ pub(super) struct DispatchBuffer {
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
     pub(super) dropped: CancellationToken,
+    /// Logs once that a job existed with another input.
+    difference_logged: Once,
     state: Mutex<BufferState>,
 }
 
@@ -126,6 +129,7 @@ impl DispatchBuffer {
             all_keys: AtomicBool::new(false),
             alone: AtomicBool::new(false),
             dropped: CancellationToken::new(),
+            difference_logged: Once::new(),
             state: Mutex::default(),
         }
     }
@@ -163,7 +167,19 @@ impl DispatchBuffer {
     /// If the task has another number of partitions, or its jobs need keys. The jobs must then be dispatched again.
     fn written(&self, answer: Dispatched) -> Result<Vec<WrittenJob>, Error> {
         match answer {
-            Dispatched::Written(written) => Ok(written),
+            Dispatched::Written(written) => {
+                // An encoded input may differ each time.
+                if written.iter().any(|job| job.differs) && !self.store.codecs.is_any() {
+                    let task = self.keys.task();
+                    self.difference_logged.call_once(|| {
+                        // A log subscriber is user code.
+                        let _ = catch_unwind(|| {
+                            tracing::info!(task, "a job with the same id has another input, and stays as it is");
+                        });
+                    });
+                }
+                Ok(written)
+            }
             Dispatched::Partitions(count) => {
                 self.tables.learn(count);
                 Err(Error::Unsupported { what: format!("the task has {count} partitions") })

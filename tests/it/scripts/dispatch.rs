@@ -72,7 +72,9 @@ async fn an_existing_id_in_any_state_is_left_unchanged() {
     }
     let args = "1 1 6 waiting other running other delayed other completed other failed other cancelled other \
          options 1 {} priority 2 high delay 3 5";
-    assert_eq!(task.unchanged("dispatch", args).await, "dispatched 1 2 3 4 5 6");
+    // Those that had another payload are negative; two of the payloads are gone.
+    assert_eq!(task.unchanged("dispatch", args).await, "dispatched -1 -2 -3 -4 5 6");
+    assert_eq!(task.unchanged("dispatch", "1 1 2 delayed {} completed {}").await, "dispatched 1 2");
 }
 
 #[tokio::test]
