@@ -208,7 +208,8 @@ pub use inspect::tasks::{
 pub use inspect::unique::UniqueEntry;
 pub use inspect::workers::{DetectorReport, WorkerDeath, WorkerQuiet, WorkerReport, WorkerState, WorkerTask};
 pub use inspect::workflow_report::{
-    InstancePage, InstancePause, InstanceReport, InstanceRow, NodeReport, RecoveredWorkflow, WorkflowReport,
+    InstancePage, InstancePause, InstanceReport, InstanceRetries, InstanceRow, NodeReport, RecoveredWorkflow,
+    WorkflowReport,
 };
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use heartline::inspect::describe::{changed, runs_again};
 use heartline::inspect::text::{brief, chain, many, placed, relative};
 use heartline::{
-    BulkAction, BulkReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob,
-    SilentSelection, codes,
+    BulkAction, BulkReport, Error, Inspector, InstanceRetries, JobSelection, JobState, JobValues, RepairReport,
+    ResolvedJob, SilentSelection, codes,
 };
 
 use futures_util::future::try_join_all;
@@ -153,7 +153,7 @@ async fn confirmation(
 
 /// Whether the action runs jobs, and does nothing else.
 fn runs_jobs(wanted: &Wanted) -> bool {
-    let acts = ["retry", "run_now", "flow_retry", "schedule_run", "dispatch", "dispatch_copy"];
+    let acts = ["retry", "run_now", "flow_retry", "flow_retry_failed", "schedule_run", "dispatch", "dispatch_copy"];
     acts.contains(&wanted.act.as_str())
 }
 
@@ -228,6 +228,8 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "flow_pause" => ("Pause", false),
         "flow_resume" => ("Resume", false),
         "flow_retry" => ("Retry", false),
+        "flow_retry_failed" if wanted.picked.is_empty() => ("Retry all failed", true),
+        "flow_retry_failed" => ("Retry", true),
         "flow_cancel" => ("Cancel", true),
         "schedule_run" => ("Run now", false),
         "schedule_pause" => ("Pause", false),
@@ -261,6 +263,14 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     }
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
+    }
+    if wanted.act == "flow_retry_failed" {
+        if wanted.picked.is_empty() && !wanted.selected.is_empty() {
+            return Ok(Err("Select at least one instance. Nothing was done.".to_owned()));
+        }
+        let what = if wanted.picked.is_empty() { "All failed instances of ".to_owned() } else { String::new() };
+        let text = "Nodes that did not complete run again. Instances that fail only later are not included.";
+        return Ok(Ok((now, format!("{what}{}. {text}", wanted.target()))));
     }
     if wanted.is_of_flow() {
         let text = "Nodes that are not open never run, waiting jobs are cancelled, and running jobs are asked to stop.";
@@ -397,6 +407,7 @@ async fn done(
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => recover_worker(inspector, wanted, run).await,
         "quiet_worker" | "resume_worker" => worker::act(inspector, &wanted.act, &wanted.worker).await,
+        "flow_retry_failed" => retry_failed(inspector, wanted, run).await,
         _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
         _ if wanted.is_of_schedule() => {
             schedule::act(inspector, &wanted.act, task, &wanted.schedule, &wanted.reason).await
@@ -427,6 +438,34 @@ async fn recover_worker(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Re
     let doubt =
         if is_proven { "" } else { " Its death was not proven: if it is frozen, its handlers continue when it wakes." };
     Ok(format!("Its jobs are recovered.{doubt}"))
+}
+
+/// Retries the selected failed instances of a workflow, or all that had failed when confirmation was asked.
+async fn retry_failed(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
+    let mut done = InstanceRetries::default();
+    for id in &wanted.picked {
+        done.looked += 1;
+        match inspector.workflow_handle(&wanted.workflow, id)?.retry_failed().await {
+            Ok(_) => done.retried += 1,
+            Err(e) => done.refused.push((id.clone(), chain(&e))),
+        }
+    }
+    let before = wanted.asked_at().filter(|_| wanted.picked.is_empty());
+    while let Some(before) = before {
+        let cursor = done.next.take();
+        let some = inspector.retry_failed_instances(&wanted.workflow, None, before, cursor.as_deref()).await?;
+        done.looked += some.looked;
+        done.retried += some.retried;
+        done.refused.extend(some.refused);
+        run.progress(format!("{} run again, {} refused", done.retried, done.refused.len()));
+        done.next = some.next.filter(|_| !run.is_stopped());
+        if done.next.is_none() {
+            break;
+        }
+    }
+    run.lines(done.refused.iter().map(|(id, error)| format!("{id}: {error}")).collect());
+    let instances = many(done.looked, "failed instance");
+    Ok(format!("{} of {instances} run again, {} refused", done.retried, done.refused.len()))
 }
 
 /// Runs an action on an instance of a workflow.

@@ -127,7 +127,8 @@ impl Wanted {
             _ => &self.jobs.task,
         };
         if !self.picked.is_empty() {
-            return format!("{} of {whole}", many(self.picked.len() as u64, "job"));
+            let what = if self.is_of_flow() { "instance" } else { "job" };
+            return format!("{} of {whole}", many(self.picked.len() as u64, what));
         }
         let part = match self.act.as_str() {
             _ if self.is_of_schedule() => &self.schedule,
@@ -142,6 +143,7 @@ impl Wanted {
         match self.act.as_str() {
             "preview" => "audit",
             "dispatch_copy" => "dispatch",
+            "flow_retry_failed" => "flow_retry",
             act => act,
         }
     }
@@ -153,6 +155,7 @@ impl Wanted {
             "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
             "dispatch" if self.id.is_empty() => board.url(&format!("/task?task={task}")),
             "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
+            "flow_retry_failed" => board.url(&format!("/flow?workflow={}&state=failed", encoded(&self.workflow))),
             _ if self.is_of_flow() => {
                 board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
             }

@@ -805,6 +805,15 @@ pub(crate) enum FlowsCommand {
     /// Run the nodes again that did not complete; the instance has failed, was cancelled, or is paused
     #[command(after_help = examples!("flows retry nightly 2026-11-21"))]
     Retry(InstanceNamed),
+    /// Retry all failed instances of a workflow, such as after an outage
+    #[command(after_help = examples!("flows retry-failed nightly", "flows retry-failed nightly --code s3_down"))]
+    RetryFailed {
+        /// The workflow
+        workflow: String,
+        /// Only instances whose failure has this code
+        #[arg(long, short)]
+        code: Option<String>,
+    },
     /// Recover workflows now, as workers do every few seconds; safe while workers run
     ///
     /// Data of instances that the server lost is repaired as far as possible. Instances whose state was lost are paused: resume, retry or

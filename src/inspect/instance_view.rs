@@ -131,25 +131,29 @@ impl View<'_> {
             return (Some(codes::CORRUPT.to_owned()), Some(NOWHERE.to_owned()));
         }
         let answer = String::from_utf8_lossy(&self.state.answer);
-        let broken = self.state.broken_by.as_ref().filter(|(_, said)| !said.is_empty());
-        let broken = broken.map(|(node, said)| (self.shape.nodes.get(*node as usize), StoredError::from_json(said)));
-        let stopped = match self.state.place {
-            WorkflowState::Completed => return (None, None),
-            WorkflowState::Cancelled => {
-                Some(StoredError { code: codes::CANCELLED.to_owned(), message: answer.into_owned() })
-            }
-            _ => self.was_stopped().then(|| StoredError::from_json(&answer)),
-        };
-        let error = match (stopped, broken) {
-            (Some(stopped), Some((Some(node), failed))) => stopped.after(&node.name, &failed),
-            (Some(stopped), _) => stopped,
-            (None, Some((_, failed))) => failed,
-            (None, None) if self.state.broken_by.is_some() => {
-                return (Some("skipped".to_owned()), Some("its output node was skipped".to_owned()));
-            }
-            (None, None) if self.state.place == WorkflowState::Failed => StoredError::from_json(""),
-            (None, None) => return (None, None),
-        };
-        (Some(error.code), Some(error.message))
+        let name = |node: u32| self.shape.nodes.get(node as usize).map(|node| &*node.name);
+        let broken = self.state.broken_by.as_ref().map(|(node, said)| (name(*node), &**said));
+        end_of(self.state.place, &answer, broken).map(|error| (error.code, error.message)).unzip()
+    }
+}
+
+/// What ended or paused an instance in this place. `why` is the stored reason of its end. `broken` is the first node that broke it: its name
+/// if known, and its failure.
+pub(super) fn end_of(place: WorkflowState, why: &str, broken: Option<(Option<&str>, &str)>) -> Option<StoredError> {
+    let stopped = match place {
+        WorkflowState::Completed => return None,
+        WorkflowState::Cancelled => Some(StoredError { code: codes::CANCELLED.to_owned(), message: why.to_owned() }),
+        WorkflowState::Failed if !why.is_empty() => Some(StoredError::from_json(why)),
+        _ => None,
+    };
+    match (stopped, broken.filter(|(_, said)| !said.is_empty())) {
+        (Some(stopped), Some((Some(node), said))) => Some(stopped.after(node, &StoredError::from_json(said))),
+        (Some(stopped), _) => Some(stopped),
+        (None, Some((_, said))) => Some(StoredError::from_json(said)),
+        (None, None) if broken.is_some() => {
+            let (code, message) = (codes::SKIPPED.to_owned(), "its output node was skipped".to_owned());
+            Some(StoredError { code, message })
+        }
+        (None, None) => (place == WorkflowState::Failed).then(|| StoredError::from_json("")),
     }
 }

@@ -100,6 +100,24 @@ pub struct InstanceRow {
     pub is_stopping: bool,
     /// Whether a node has failed, so that the instance fails or its policy pauses it.
     pub is_broken: bool,
+    /// The failure code of that node, or of the cancel or deadline.
+    pub code: Option<String>,
+    /// The message of that failure, or the reason of the cancel.
+    pub message: Option<String>,
+}
+
+/// What [`Inspector::retry_failed_instances`](crate::Inspector::retry_failed_instances) did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InstanceRetries {
+    /// How many failed instances it read.
+    pub looked: u64,
+    /// How many of those run again.
+    pub retried: u64,
+    /// Those that could not be retried, each with the error.
+    pub refused: Vec<(String, String)>,
+    /// Where the next call continues. `None` at the end.
+    pub next: Option<String>,
 }
 
 /// An instance, with a page of its nodes.

@@ -1,15 +1,16 @@
 //! Workflows: their definitions, pages of their instances, and recovery.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::Inspector;
+use super::instance_view::end_of;
 use super::parts::config;
 use super::tasks::{KeyConflict, foreign_key};
-use super::workflow_report::{InstancePage, InstanceRow, RecoveredWorkflow, WorkflowReport};
+use super::workflow_report::{InstancePage, InstanceRetries, InstanceRow, RecoveredWorkflow, WorkflowReport};
 use crate::backend::keys::{Key, TaskKeys};
 use crate::backend::overview;
 use crate::backend::timeouts::RESPONSE_TIMEOUT;
@@ -35,6 +36,9 @@ pub(super) const UNREPORTED: Duration = Duration::from_secs(20);
 /// The most rows of a page, and the most reads for it. A read also returns instances that run as nodes, which the page leaves out.
 const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
+
+/// How many failed instances a call retries.
+const RETRIED: usize = 50;
 
 impl Inspector {
     /// The workflows that have started an instance, at most 1,000, sorted by name. A workflow that cannot be read has a
@@ -134,16 +138,22 @@ impl Inspector {
             lines.extend(some);
             next = after;
         }
-        let row = |line: instances::InstanceLine| InstanceRow {
-            id: line.id,
-            state,
-            since: at_ms(line.since_ms),
-            begins_at: line.begins_ms.map(at_ms),
-            run: line.run,
-            unfinished: line.live,
-            open: line.open,
-            is_stopping: line.is_stopping,
-            is_broken: line.is_broken,
+        let row = |line: instances::InstanceLine| {
+            let broken = line.is_broken.then_some((None, &*line.failure));
+            let (code, message) = end_of(state, &line.end, broken).map(|error| (error.code, error.message)).unzip();
+            InstanceRow {
+                id: line.id,
+                state,
+                since: at_ms(line.since_ms),
+                begins_at: line.begins_ms.map(at_ms),
+                run: line.run,
+                unfinished: line.live,
+                open: line.open,
+                is_stopping: line.is_stopping,
+                is_broken: line.is_broken,
+                code,
+                message,
+            }
         };
         Ok(InstancePage { as_of: at_ms(now), instances: lines.into_iter().map(row).collect(), next })
     }
@@ -153,6 +163,43 @@ impl Inspector {
     pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&self.store)));
         handle_of(workflow, id, Arc::clone(&self.store), progress, Arc::clone(&self.by))
+    }
+
+    /// Retries the instances of a workflow that failed before this time, up to 50 a call, the oldest first. With a code only those whose
+    /// failure has it. Repeat the call with [`next`](InstanceRetries::next) until that is `None`. Each instance is retried as by
+    /// [`WorkflowHandle::retry_failed`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the cursor is not valid, and what every call may return, see [`Error`]. Some may run again then.
+    pub async fn retry_failed_instances(
+        &self,
+        workflow: &str,
+        code: Option<&str>,
+        before: SystemTime,
+        cursor: Option<&str>,
+    ) -> Result<InstanceRetries, Error> {
+        let page = self.instances(workflow, WorkflowState::Failed, false, cursor, RETRIED).await?;
+        let mut done = InstanceRetries { next: page.next, ..InstanceRetries::default() };
+        let progress = Arc::new(WorkflowProgress::new(Arc::clone(&self.store)));
+        for row in page.instances {
+            // One that has failed again since is left alone.
+            if row.since > before {
+                done.next = None;
+                break;
+            }
+            done.looked += 1;
+            if code.is_some_and(|code| row.code.as_deref() != Some(code)) {
+                continue;
+            }
+            let (store, progress) = (Arc::clone(&self.store), Arc::clone(&progress));
+            let handle: WorkflowHandle<Value> = handle_of(workflow, &row.id, store, progress, Arc::clone(&self.by))?;
+            match handle.retry_failed().await {
+                Ok(_) => done.retried += 1,
+                Err(e) if e.is_retryable() && !matches!(e, Error::WorkflowBusy { .. }) => return Err(e),
+                Err(e) => done.refused.push((row.id, e.to_string())),
+            }
+        }
+        Ok(done)
     }
 
     /// Recovers every workflow now, as workers do within 15 s to 75 s. It records ended jobs, sends pending nodes, stops instances past

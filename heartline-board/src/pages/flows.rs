@@ -85,6 +85,10 @@ struct FlowPage {
     state: WorkflowState,
     is_oldest: bool,
     page: heartline::InstancePage,
+    /// Whether a cause of an end or a pause is known.
+    shows_why: bool,
+    /// Whether the reader may retry these failed instances.
+    offers_retry: bool,
     next: Option<String>,
 }
 
@@ -108,9 +112,12 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
         let (workflow, cursor) = (encoded(&asked.workflow), encoded(cursor));
         board.url(&format!("/flow?workflow={workflow}&state={state}{oldest}&cursor={cursor}"))
     };
+    let frame = board.frame(&head);
     Ok(answer(&FlowPage {
-        frame: board.frame(&head),
+        offers_retry: state == WorkflowState::Failed && !page.instances.is_empty() && frame.may("flow_retry"),
+        frame,
         next: page.next.as_ref().map(next),
+        shows_why: page.instances.iter().any(|row| row.code.is_some()),
         page,
         workflow: asked.workflow,
         states: PLACES,

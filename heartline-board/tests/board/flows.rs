@@ -128,6 +128,9 @@ async fn the_text_the_link_and_the_command_name_the_same_node() {
     let link = "a node of <a href=\"/instance?workflow=nightly&#38;id=one\">one</a> of nightly";
     assert!(job.contains(link), "{job}");
     assert!(!job.contains("value=\"retry\"") && !job.contains("value=\"remove\""), "{job}");
+    let list = site.page("/flow?workflow=nightly&state=failed").await;
+    assert!(list.contains("<span class=\"code\">disk</span>") && list.contains("title=\"&#60;img"), "{list}");
+    assert!(!site.page("/flow?workflow=nightly").await.contains("<th scope=\"col\">Message</th>"));
     let overview = site.page("/").await;
     assert!(overview.contains("an instance failed "), "{overview}");
     assert!(overview.contains("href=\"/flow?workflow=nightly&#38;state=failed\">Failed instances</a>"), "{overview}");
@@ -160,4 +163,34 @@ async fn a_subgraph_that_could_not_start_has_no_link() {
     assert!(failed.contains("child: the graph cannot be read (corrupt)"), "{failed}");
     assert!(!failed.contains("one%2F0.1") && !failed.contains("Failed subgraph"), "{failed}");
     let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn failed_instances_are_retried_together_or_those_that_are_selected() {
+    let site = Site::new().await;
+    let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    for id in ["one", "two", "three"] {
+        let graph = Graph::new();
+        graph.node("breaks", &EXPORT, "fail".to_owned());
+        flow.start(graph).id(id).await.unwrap();
+    }
+    let worker = site.worker();
+    let list = async |state: &str| site.page(&format!("/flow?workflow=nightly&state={state}")).await;
+    until("all failed", async || list("failed").await.matches("name=\"pick\"").count() == 3).await;
+    let _ = worker.stop().await.unwrap();
+    let of_flow = [("act", "flow_retry_failed"), ("workflow", "nightly")];
+    let with = |more: &[(&'static str, &'static str)]| [&of_flow, more].concat();
+    let none = site.post("/act", &with(&[("selected", "yes")])).await.body;
+    assert!(none.contains("Select at least one instance. Nothing was done."), "{none}");
+    let asked = site.post("/act", &with(&[("selected", "yes"), ("pick", "two")])).await.body;
+    assert!(asked.contains("1 instance of nightly. Nodes that did not complete run again."), "{asked}");
+    let done = site.post("/act", &with(&[("pick", "two"), ("confirmed", "yes")])).await.body;
+    assert!(done.contains("1 of 1 failed instance run again, 0 refused"), "{done}");
+    let asked = site.post("/act", &of_flow).await.body;
+    assert!(asked.contains("All failed instances of nightly."), "{asked}");
+    let as_of = hidden(&asked, "as_of");
+    let done = site.post("/act", &[&of_flow[..], &[("as_of", as_of), ("confirmed", "yes")]].concat()).await.body;
+    assert!(done.contains("2 of 2 failed instances run again, 0 refused"), "{done}");
+    assert!(!list("failed").await.contains("Retry all failed"));
+    assert_eq!(list("running").await.matches("/instance?workflow=nightly").count(), 3);
 }

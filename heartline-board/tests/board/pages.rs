@@ -36,7 +36,8 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
     let overview = site.page("/").await;
     assert!(
-        overview.contains("</span>export</a>") && overview.contains("1 job waiting, and no live worker has the task."),
+        overview.contains("</span>export</a>")
+            && overview.contains("no live worker has the task; the last one was seen "),
         "{overview}"
     );
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");

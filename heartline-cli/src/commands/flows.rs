@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use heartline::inspect::describe;
 use heartline::inspect::text::{exact, many, quoted, relative, shown, span};
-use heartline::{Error, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline::{Error, InstanceReport, InstanceRetries, NodeReport, NodeState, WorkflowReport, WorkflowState};
 use serde_json::json;
 
 use super::{health, unknown, when};
@@ -57,6 +57,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
             }
             act(session, of, &[Failed, Cancelled, Paused], None, async |handle| handle.retry_failed().await).await
         }
+        FlowsCommand::RetryFailed { workflow, code } => retry_failed(session, &workflow, code.as_deref()).await,
         FlowsCommand::Recover { workflow } => recover(session, workflow.as_deref()).await,
     }
 }
@@ -147,10 +148,11 @@ async fn list(
             instance.run.to_string(),
             instance.unfinished.to_string(),
             instance.open.to_string(),
+            instance.code.as_deref().map_or_else(|| "-".to_owned(), shown),
         ]
     });
     if !instances.is_empty() {
-        session.out.table(&["ID", "STATE", "BEGAN", "ENDED", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
+        session.out.table(&["ID", "STATE", "BEGAN", "ENDED", "RUN", "UNFINISHED", "OPEN", "CODE"], rows.collect())?;
     }
     if let Some(next) = next {
         session.out.hint(format!("There are more: --cursor {}", quoted(&next)));
@@ -158,6 +160,36 @@ async fn list(
         session.out.hint(format!("There are more that are {}: --state {state} lists more", more.join(" or ")));
     }
     Ok(())
+}
+
+async fn retry_failed(session: &Session, workflow: &str, code: Option<&str>) -> Result<(), Failure> {
+    known(session, workflow).await?;
+    let of_code = code.map(|code| format!(" with the code {}", shown(code))).unwrap_or_default();
+    confirm(&session.consent, &format!("retry all failed instances of {}{of_code}", shown(workflow)))?;
+    let begun = session.inspector.server_time().await?;
+    let mut done = InstanceRetries::default();
+    loop {
+        let cursor = done.next.take();
+        let some = session.inspector.retry_failed_instances(workflow, code, begun, cursor.as_deref()).await?;
+        done.looked += some.looked;
+        done.retried += some.retried;
+        done.refused.extend(some.refused);
+        done.next = some.next;
+        if done.next.is_none() {
+            break;
+        }
+        session.out.hint(format!("{} run again so far.", many(done.retried, "instance")));
+    }
+    let is_sound = done.refused.is_empty();
+    if session.out.is_json {
+        return ended(is_sound, session.out.json(&done));
+    }
+    for (id, error) in &done.refused {
+        session.out.hint(format!("{}: {}", shown(id), shown(error)));
+    }
+    let runs = if done.retried == 1 { "runs" } else { "run" };
+    session.out.hint(format!("{} of {} {runs} again.", done.retried, many(done.looked, "failed instance")));
+    ended(is_sound, Ok(()))
 }
 
 async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Result<(), Failure> {

@@ -68,6 +68,9 @@ pub(crate) struct InstanceLine {
     pub(crate) is_stopping: bool,
     /// A node of it has failed, so it will fail or is paused.
     pub(crate) is_broken: bool,
+    /// The failure of that node as JSON, and why the instance ended; else empty.
+    pub(crate) failure: String,
+    pub(crate) end: String,
     /// When it began, or begins, ms.
     pub(crate) begins_ms: Option<u64>,
 }
@@ -94,8 +97,10 @@ pub(crate) async fn list(
         is_stopping: words[5].0 == "1",
         is_broken: words[7].0 != "-",
         begins_ms: Some(number(&words[6])).filter(|ms| *ms > 0),
+        failure: words[8].0.clone(),
+        end: words[9].0.clone(),
     };
-    Ok((words.chunks_exact(8).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
+    Ok((words.chunks_exact(10).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
 /// Checks that scripts of a workflow can be called. While a slot is being moved, calls with a single key succeed, but a
