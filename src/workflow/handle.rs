@@ -1,5 +1,6 @@
 //! A workflow instance, for the program that started it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::backend::repeated::{CallDeadline, repeated};
 use crate::backend::replicated::ask_copied;
 use crate::backend::timeouts::{RESPONSE_TIMEOUT, response_time};
 use crate::backend::values::ValuePlace;
+use crate::backend::workflow::advance;
 use crate::backend::workflow::control::{self, Controlled, TurnAsked, Turned};
 use crate::backend::workflow::instances::FlowState;
 use crate::backend::workflow::nodes;
@@ -99,20 +101,53 @@ impl<T> WorkflowHandle<T> {
         self.existed
     }
 
-    /// The state of the instance and of each of its nodes, in pages of 500.
+    /// The instance as it is now: its state and that of each of its nodes, and how it ended. It does not wait for the end. It reads nodes
+    /// in pages of 500.
     ///
     /// # Errors
-    /// [`Error::WorkflowNotFound`] if it was never started, and what every call may return, see [`Error`].
+    /// - [`Error::WorkflowNotFound`] if it was never started, or is no longer kept.
+    /// - [`Error::Codec`] if the output is not a `T`, [`Error::PayloadCodec`] if a codec is missing or fails.
+    /// - What every call may return, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn status(&self) -> Result<WorkflowStatus, Error> {
+    pub async fn status(&self) -> Result<WorkflowStatus<T>, Error>
+    where
+        T: DeserializeOwned,
+    {
         let state = self.state().await?;
-        let WorkflowShared { keys, progress, .. } = &*self.shared;
+        let WorkflowShared { keys, store, .. } = &*self.shared;
+        let node = &NodeId { definition: self.workflow().to_owned(), instance: self.id.to_string(), node: 0, run: 1 };
+        let read = |mut conn| async move { advance::headers(&mut conn, keys, node).await };
+        let headers = store.ask(RESPONSE_TIMEOUT, read).await?;
+        let nodes = self.nodes(&state).await?;
         let (place, unfinished, open) = (state.place, state.live, state.open);
-        let Some(shape) = progress.shape(keys, &self.id, &state.digest).await? else {
-            return Ok(WorkflowStatus { state: place, unfinished, open, nodes: Vec::new() });
-        };
+        let (mut result, mut failure) = (None, None);
+        match place {
+            WorkflowState::Completed => {
+                let output = self.output(state).await;
+                let output = output.map_err(|(Unread::Failed(e) | Unread::TooLarge(e))| e)?;
+                result = Some(self.answer(&output)?);
+            }
+            WorkflowState::Cancelled => {
+                let message = String::from_utf8_lossy(&state.answer).into_owned();
+                let error = StoredError { code: codes::CANCELLED.to_owned(), message };
+                failure = Some(Failure::new(self.job(0, state.run), error, 0, 0));
+            }
+            WorkflowState::Failed => {
+                if let Error::WorkflowFailed { failure: said, .. } = self.failure(state).await {
+                    failure = Some(*said);
+                }
+            }
+            WorkflowState::Running | WorkflowState::Paused => {}
+        }
+        Ok(WorkflowStatus { state: place, unfinished, open, headers, result, failure, nodes })
+    }
+
+    /// Its nodes. None if the graph was lost.
+    async fn nodes(&self, state: &FlowState) -> Result<Vec<NodeStatus>, Error> {
+        let WorkflowShared { keys, progress, .. } = &*self.shared;
+        let Some(shape) = progress.shape(keys, &self.id, &state.digest).await? else { return Ok(Vec::new()) };
         let page = progress.node_states(keys, &self.id, shape.nodes.len()).await?;
         let (run, states) = page.ok_or_else(|| self.not_found())?;
         let reports = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
@@ -123,8 +158,7 @@ impl<T> WorkflowHandle<T> {
             let job = (was_sent && !is_older).then(|| self.job(index, run));
             NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
-        let nodes = reports.collect();
-        Ok(WorkflowStatus { state: place, unfinished, open, nodes })
+        Ok(reports.collect())
     }
 
     /// The outcome of a node: its value, or its failure. A cancelled node has the code `cancelled`, and a node that did not run has
@@ -452,16 +486,23 @@ impl<T> fmt::Debug for WorkflowHandle<T> {
     }
 }
 
-/// An instance of a workflow at the time of the call.
+/// An instance of a workflow at the time of the call, from [`WorkflowHandle::status`]. Its JSON leaves out the headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct WorkflowStatus {
+pub struct WorkflowStatus<T> {
     /// Its state.
     pub state: WorkflowState,
     /// How many of its nodes have not ended.
     pub unfinished: u64,
     /// How many of these are open: sent, or about to be sent.
     pub open: u64,
+    /// The headers of its start.
+    #[serde(skip)]
+    pub headers: BTreeMap<String, String>,
+    /// Its output. `None` unless it completed.
+    pub result: Option<T>,
+    /// Why it failed: the failure of a node, or the code `timeout`. A cancelled instance has the code `cancelled`, and the reason as message.
+    pub failure: Option<Failure>,
     /// Its nodes, in the order in which the graph made them. Empty if the graph was lost.
     pub nodes: Vec<NodeStatus>,
 }

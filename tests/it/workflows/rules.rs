@@ -9,7 +9,7 @@ use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use crate::workflows::world::{TASK, WORK, World, node, options, work};
 
-fn state_of(status: &heartline::WorkflowStatus, name: &str) -> NodeState {
+fn state_of<T>(status: &heartline::WorkflowStatus<T>, name: &str) -> NodeState {
     status.nodes.iter().find(|node| node.name == name).unwrap().state
 }
 
