@@ -106,7 +106,7 @@ local how = with_options(task, { verdict = verdict, by = by, reason = verdict ==
   worker = worker, now_ms = now_ms, grace = verdict == 'auto' and grace,
   since = math.min(tonumber(task.snapshotAt) or now_ms, now_ms),
   said = silence == 'silent' and 'no heartbeat came from worker %s for a watched interval'
-    or 'the handler on worker %s sent no heartbeat for a watched interval, and its task has manual heartbeats' })
+    or 'the handler on worker %s did not call ctx.heartbeat() for a watched interval; the task has manual heartbeats' })
 local found = decide(batch.ids, keys, terminal_places, how)
 
 must_be_allowed('RENAME', { active, candidates }, candidates)

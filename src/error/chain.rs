@@ -36,3 +36,11 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
     }
     Ok(())
 }
+
+/// What to add to an error if a number was expected where the JSON has null.
+pub(crate) fn no_number(e: &serde_json::Error) -> &'static str {
+    let text = e.to_string();
+    let is_no_number =
+        ["f64", "f32"].iter().any(|float| text.starts_with(&format!("invalid type: null, expected {float}")));
+    if is_no_number { " (JSON writes null for NaN and infinity)" } else { "" }
+}

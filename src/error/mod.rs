@@ -192,7 +192,7 @@ pub enum Error {
     },
 
     /// A value cannot be encoded as JSON, or JSON cannot be decoded into the requested type.
-    #[error("cannot encode or decode {what}")]
+    #[error("cannot encode or decode {what}{}", chain::no_number(source))]
     Codec {
         /// What was converted.
         what: String,

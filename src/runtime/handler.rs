@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::context::Context;
+use crate::error::chain::no_number;
 use crate::error::job_error::JobError;
 use crate::job::outcome::Outcome;
 
@@ -36,10 +37,8 @@ pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
     let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
     let fault = if let Some(kind) = quoting.into_iter().find(|kind| text.starts_with(kind)) {
         // Cut the quoted value, which comes before the expected type.
-        let expected = text.rsplit_once(", expected ").map(|(_, expected)| expected);
-        let is_no_number = text.starts_with("invalid type: null") && matches!(expected, Some("f64" | "f32"));
-        let advice = if is_no_number { ", but found null, which JSON writes for NaN and infinity" } else { "" };
-        expected.map_or(kind.to_owned(), |expected| format!("{kind}, expected {expected}{advice}"))
+        let expected = text.rsplit_once(", expected ").map(|(_, expected)| format!("{kind}, expected {expected}"));
+        expected.unwrap_or_else(|| kind.to_owned()) + no_number(e)
     } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
         text.to_owned()
     } else {
@@ -70,8 +69,7 @@ mod tests {
         assert_eq!(fault("{}"), "missing field `number` at line 1 column 2");
         assert_eq!(fault(r#"{"secret":1}"#), "unknown field, expected `number` at line 1 column 9");
         let numbers = shape_fault(&serde_json::from_str::<Vec<f64>>("[0.5,null]").unwrap_err());
-        let found =
-            "invalid type, expected f64, but found null, which JSON writes for NaN and infinity at line 1 column 9";
+        let found = "invalid type, expected f64 (JSON writes null for NaN and infinity) at line 1 column 9";
         assert_eq!(numbers, found);
         assert_eq!(fault(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
         let _ = Kind::Debit;

@@ -176,7 +176,7 @@ impl<I, O> TaskHandler<I, O> {
         F: Fn(Context, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        let (handler, looks) = (Arc::new(handler), Arc::new(AtomicUsize::new(LOOKS)));
+        let (handler, looks) = (Arc::new(handler), Arc::new(AtomicUsize::new(0)));
         let folded: Handler = Arc::new(move |context, payload| {
             let (handler, looks) = (Arc::clone(&handler), Arc::clone(&looks));
             Box::pin(async move {
@@ -245,7 +245,7 @@ impl<I, O> TaskHandler<I, O> {
     }
 }
 
-/// The input in a payload. The log says if the first inputs have fields that `I` does not know.
+/// The input in a payload. The log says once if an input has fields that `I` does not know.
 fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &AtomicUsize) -> Result<I, RunError> {
     let codecs = context.codecs();
     let json = codecs
@@ -255,8 +255,8 @@ fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &At
         let fault = shape_fault(&e);
         RunError::Undecodable(codes::CODEC, format!("the payload is not a valid input of this task: {fault}"))
     })?;
-    let one_less = |left: usize| (left != LOGGED).then(|| left.checked_sub(1)).flatten();
-    if json.len() <= LOOKED_AT && looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+    let number = looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1));
+    if json.len() <= LOOKED_AT && number.is_ok_and(|number| number < LOOKS || number % LOOKS_ONE_IN == 0) {
         let fields = ignored_fields::<I>(&json);
         if !fields.is_empty() && looks.swap(LOGGED, Ordering::Relaxed) != LOGGED {
             let fields = fields.join(" ");
@@ -270,8 +270,10 @@ fn input_of<I: DeserializeOwned>(context: &Context, payload: Vec<u8>, looks: &At
     Ok(input)
 }
 
-/// How many inputs of a task are compared with its type, and the largest of them: a different type is seen at the first job.
+/// How many inputs of a task are compared with its type: the first ones, and one of a hundred after them, since a producer may be deployed later.
 const LOOKS: usize = 10;
+const LOOKS_ONE_IN: usize = 100;
+/// The largest of them.
 const LOOKED_AT: usize = 64 * 1024;
 /// No input is compared any more: the log has said what one has.
 const LOGGED: usize = usize::MAX;

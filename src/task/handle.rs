@@ -200,8 +200,12 @@ impl<O> JobHandle<O> {
         let late = async {
             tokio::time::sleep(LATE).await;
             let state = self.state().await.map_or("unknown", |state| state.as_str());
-            tracing::info!(task = %self.task.name, job_id = %self.id, state, prefix = self.task.store.prefix(),
-                "still waiting for the result; a job starts only if a worker with this prefix has its task");
+            let (task, job_id, prefix) = (&self.task.name, &self.id, self.task.store.prefix());
+            match state {
+                "waiting" => tracing::info!(%task, %job_id, state, prefix,
+                    "still waiting for the result; a job starts only if a worker with this prefix has its task"),
+                _ => tracing::info!(%task, %job_id, state, prefix, "still waiting for the result"),
+            }
             std::future::pending().await
         };
         tokio::select! {

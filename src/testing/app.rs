@@ -63,7 +63,8 @@ impl TestApp {
         TestApp::start_with(|builder| builder).await
     }
 
-    /// Like [`start`](TestApp::start), with settings of your own: data, defaults, a prefix.
+    /// Like [`start`](TestApp::start), with settings of your own: data, layers, a prefix. The closure may return the builder of your own
+    /// App; only its address is replaced.
     ///
     /// # Errors
     /// [`TestAppError`].
@@ -104,7 +105,7 @@ impl TestApp {
     }
 
     /// Dispatches the job of one tick of a schedule that the task declares in this app: with its input, its id, and the tick at `at` in
-    /// its [`Context::tick`](crate::Context::tick). No tick is counted.
+    /// its [`Context::tick`](crate::Context::tick), without a previous one. No tick is counted.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no such schedule, and those of a dispatch.

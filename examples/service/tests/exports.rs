@@ -5,7 +5,8 @@ use heartline::testing::TestApp;
 use heartline::{Error, JobState};
 
 async fn start() -> anyhow::Result<TestApp> {
-    let app = TestApp::start_with(|builder| builder.state(exports::Database)).await?;
+    // The settings of both processes, on a Redis of its own.
+    let app = TestApp::start_with(|_| exports::app().state(exports::Database)).await?;
     exports::register(&app)?;
     Ok(app)
 }

@@ -340,6 +340,22 @@ async fn a_workflow_without_a_worker_is_logged_with_its_state() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_used_again_with_another_input_is_logged() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (_app, task, name) = declared(&test, fast()).await;
+    let dispatch = async |input: &str| task.dispatch(input.to_owned()).id("one").await.unwrap().existed();
+    let told = |warnings: &Warnings| {
+        let is_it = |line: &String| line.contains(&format!("task={name}")) && line.contains("has another input");
+        warnings.lines().into_iter().filter(is_it).count()
+    };
+    assert_eq!((dispatch("first").await, dispatch("first").await), (Some(false), Some(true)));
+    assert_eq!(told(&warnings), 0);
+    assert_eq!((dispatch("other").await, dispatch("third").await), (Some(true), Some(true)));
+    assert_eq!(told(&warnings), 1);
+}
+
+#[tokio::test]
 async fn a_task_that_is_declared_after_the_worker_is_logged() {
     let warnings = Warnings::capture();
     let test = TestTask::new();

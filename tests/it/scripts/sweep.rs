@@ -269,9 +269,10 @@ async fn stalls_are_recorded_with_their_reason_even_without_events() {
 
 #[tokio::test]
 async fn the_failure_says_whether_the_worker_or_the_handler_was_silent() {
-    for (heartbeat, who) in
-        [("automatic", "no heartbeat came from worker w"), ("manual", "the handler on worker w sent no")]
-    {
+    for (heartbeat, who) in [
+        ("automatic", "no heartbeat came from worker w"),
+        ("manual", "the handler on worker w did not call ctx.heartbeat()"),
+    ] {
         let mut task = one_candidate().await;
         task.write(&format!("meta heartbeat={heartbeat}, maxCount=0")).await;
         task.ok("sweep", ARGS).await;
