@@ -125,6 +125,10 @@ async fn the_next_run_after_a_death_sees_the_headers() {
     let seen = Seen::default();
     let worker = worker(&world, &seen).await;
     assert_eq!(handle.result().await.unwrap(), 7);
+    let status = handle.status().await.unwrap();
+    assert_eq!((status.result, status.failure.as_ref(), &*status.headers["tenant"]), (Some(7), None, "acme"));
+    let json = serde_json::to_string(&status).unwrap();
+    assert!(json.contains("\"result\":7") && !json.contains("acme"), "{json}");
     assert_eq!(*seen.lock().unwrap(), [("~flow/one/0/1 1".to_owned(), Some("acme".to_owned()))].into());
     worker.stop().await;
 }

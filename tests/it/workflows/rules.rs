@@ -87,6 +87,7 @@ async fn a_failure_skips_its_dependents_and_other_nodes_continue() {
     let Error::WorkflowFailed { node, failure, .. } = &failed else { panic!("{failed:?}") };
     assert_eq!((&**node, &*failure.code, &*failure.message), ("bad", "luck", "no luck"));
     let status = handle.status().await.unwrap();
+    assert_eq!((status.failure.as_ref(), status.result), (Some(&**failure), None));
     let of = |name| state_of(&status, name);
     assert_eq!((of("bad"), of("needs"), of("behind")), (NodeState::Failed, NodeState::Skipped, NodeState::Skipped));
     for name in ["good", "other", "clean", "one"] {
@@ -143,6 +144,8 @@ async fn a_cancel_ends_waiting_nodes_at_once_and_running_ones_on_stop() {
     started.cancel("again").await.unwrap();
     let cancelled = started.result().await.unwrap_err();
     assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "enough"), "{cancelled:?}");
+    let failure = started.status().await.unwrap().failure.unwrap();
+    assert_eq!((&*failure.code, &*failure.message), ("cancelled", "enough"));
     assert_eq!(state_of(&started.status().await.unwrap(), "next"), NodeState::Pending);
     worker.stop().await;
 }
