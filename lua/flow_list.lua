@@ -13,6 +13,12 @@
 --          or '-', its failure or '', why the instance ended or ''}; children are left out
 -- Emits    nothing
 -- Refuses  WRONGTYPE
+-- A failure, without its message if that is very long.
+local function short(failure)
+  if #failure <= 8192 then return failure end
+  return '{"code":"' .. (string.match(failure, '"code":"([a-z0-9_]*)"') or 'corrupt') .. '","message":""}'
+end
+
 local ids, scores, next_cursor = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')
 local reply = { 'page', next_cursor }
 for at, flow in ipairs(ids) do
@@ -23,7 +29,7 @@ for at, flow in ipairs(ids) do
     local said = bad and bad ~= '-' and redis.call('HGET', value, flow .. '/' .. bad) or ''
     local why = redis.call('HGET', errors, flow) or ''
     for _, word in ipairs({ flow, scores[at], run or '0', live or '0', out or '0', stops, tonumber(due) or 0,
-      bad or '-', said, why }) do
+      bad or '-', short(said), short(why) }) do
       reply[#reply + 1] = tostring(word)
     end
   end

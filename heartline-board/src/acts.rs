@@ -28,6 +28,9 @@ use crate::runs::Run;
 use crate::state::{Board, PageResult, answer};
 use crate::wanted::Wanted;
 
+/// How many refused instances the result of an action names.
+const REFUSED: usize = 200;
+
 /// How long the response waits for the end of an action before it shows the progress instead.
 const AT_ONCE: Duration = Duration::from_millis(700);
 
@@ -442,30 +445,30 @@ async fn recover_worker(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Re
 
 /// Retries the selected failed instances of a workflow, or all that had failed when confirmation was asked.
 async fn retry_failed(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
-    let mut done = InstanceRetries::default();
-    for id in &wanted.picked {
-        done.looked += 1;
-        match inspector.workflow_handle(&wanted.workflow, id)?.retry_failed().await {
-            Ok(_) => done.retried += 1,
-            Err(e) => done.refused.push((id.clone(), chain(&e))),
-        }
-    }
-    let before = wanted.asked_at().filter(|_| wanted.picked.is_empty());
-    while let Some(before) = before {
+    let (mut done, mut refused, mut lines) = (InstanceRetries::default(), 0, Vec::new());
+    let before = wanted.asked_at().unwrap_or(SystemTime::UNIX_EPOCH);
+    loop {
         let cursor = done.next.take();
-        let some = inspector.retry_failed_instances(&wanted.workflow, None, before, cursor.as_deref()).await?;
+        let some = match wanted.picked.is_empty() {
+            true => inspector.retry_failed_instances(&wanted.workflow, None, before, cursor.as_deref()).await,
+            false => inspector.retry_instances(&wanted.workflow, &wanted.picked).await,
+        };
+        // Shows what was done, also after an error.
+        let some = some.inspect_err(|_| run.lines(lines.clone()))?;
         done.looked += some.looked;
         done.retried += some.retried;
-        done.refused.extend(some.refused);
-        run.progress(format!("{} run again, {} refused", done.retried, done.refused.len()));
-        done.next = some.next.filter(|_| !run.is_stopped());
-        if done.next.is_none() {
+        done.next = some.next;
+        refused += some.refused.len();
+        lines.extend(some.refused.iter().map(|(id, error)| format!("{id}: {error}")));
+        lines.truncate(REFUSED);
+        run.progress(format!("{} run again, {refused} refused", done.retried));
+        if done.next.is_none() || run.is_stopped() {
             break;
         }
     }
-    run.lines(done.refused.iter().map(|(id, error)| format!("{id}: {error}")).collect());
-    let instances = many(done.looked, "failed instance");
-    Ok(format!("{} of {instances} run again, {} refused", done.retried, done.refused.len()))
+    run.lines(lines);
+    let stopped = if done.next.is_some() { "; stopped: the other instances are unchanged" } else { "" };
+    Ok(format!("{} of {} run again, {refused} refused{stopped}", done.retried, many(done.looked, "failed instance")))
 }
 
 /// Runs an action on an instance of a workflow.

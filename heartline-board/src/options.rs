@@ -163,7 +163,7 @@ impl BoardOptions {
 
     /// Decides which actions the sender of a request may use, by their names: `pause`, `resume`, `retry`, `run_now`, `dispatch`, `cancel`, `remove`,
     /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `quiet_worker`, `resume_worker`, `sweep`, `audit` (which reads a
-    /// whole task), `repair`; for workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`; for schedules `schedule_run`, `schedule_pause` and
+    /// whole task), `repair`; for workflows `flow_pause`, `flow_resume`, `flow_retry` (also of all failed instances) and `flow_cancel`; for schedules `schedule_run`, `schedule_pause` and
     /// `schedule_resume`; for keys `lane_pause`, `lane_resume`, `lane_set` and `lane_reset`. Other actions are hidden and refused. Defaults to all.
     pub fn allow(mut self, is_allowed: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
         self.allow = Arc::new(is_allowed);

@@ -165,9 +165,9 @@ impl Inspector {
         handle_of(workflow, id, Arc::clone(&self.store), progress, Arc::clone(&self.by))
     }
 
-    /// Retries the instances of a workflow that failed before this time, up to 50 a call, the oldest first. With a code only those whose
-    /// failure has it. Repeat the call with [`next`](InstanceRetries::next) until that is `None`. Each instance is retried as by
-    /// [`WorkflowHandle::retry_failed`].
+    /// Retries the instances of a workflow that failed before this time by the server's clock ([`Inspector::server_time`]), up to 50 a
+    /// call, the oldest first. With a code only those whose failure has it. Repeat the call with [`next`](InstanceRetries::next) until that
+    /// is `None`. Each instance is retried as by [`WorkflowHandle::retry_failed`].
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the cursor is not valid, and what every call may return, see [`Error`]. Some may run again then.
@@ -179,24 +179,31 @@ impl Inspector {
         cursor: Option<&str>,
     ) -> Result<InstanceRetries, Error> {
         let page = self.instances(workflow, WorkflowState::Failed, false, cursor, RETRIED).await?;
-        let mut done = InstanceRetries { next: page.next, ..InstanceRetries::default() };
+        // One that has failed again since is left alone.
+        let read = page.instances.len();
+        let due: Vec<InstanceRow> = page.instances.into_iter().take_while(|row| row.since <= before).collect();
+        let (looked, is_whole) = (due.len() as u64, due.len() == read);
+        let fits = |row: &InstanceRow| code.is_none_or(|code| row.code.as_deref() == Some(code));
+        let ids: Vec<String> = due.into_iter().filter(fits).map(|row| row.id).collect();
+        let done = self.retry_instances(workflow, &ids).await?;
+        Ok(InstanceRetries { looked, next: page.next.filter(|_| is_whole), ..done })
+    }
+
+    /// Retries these instances of a workflow, each only if it has failed and was not retried since.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a name is not valid, and what every call may return, see [`Error`]. Some may run again then.
+    pub async fn retry_instances(&self, workflow: &str, ids: &[String]) -> Result<InstanceRetries, Error> {
+        let mut done = InstanceRetries { looked: ids.len() as u64, ..InstanceRetries::default() };
         let progress = Arc::new(WorkflowProgress::new(Arc::clone(&self.store)));
-        for row in page.instances {
-            // One that has failed again since is left alone.
-            if row.since > before {
-                done.next = None;
-                break;
-            }
-            done.looked += 1;
-            if code.is_some_and(|code| row.code.as_deref() != Some(code)) {
-                continue;
-            }
+        for id in ids {
             let (store, progress) = (Arc::clone(&self.store), Arc::clone(&progress));
-            let handle: WorkflowHandle<Value> = handle_of(workflow, &row.id, store, progress, Arc::clone(&self.by))?;
-            match handle.retry_failed().await {
-                Ok(_) => done.retried += 1,
-                Err(e) if e.is_retryable() && !matches!(e, Error::WorkflowBusy { .. }) => return Err(e),
-                Err(e) => done.refused.push((row.id, e.to_string())),
+            let handle: WorkflowHandle<Value> = handle_of(workflow, id, store, progress, Arc::clone(&self.by))?;
+            match handle.retry_if_failed().await {
+                Ok(None) => done.retried += 1,
+                Ok(Some(state)) => done.refused.push((id.clone(), format!("it is {state}"))),
+                Err(e) if e.is_outage() => return Err(e),
+                Err(e) => done.refused.push((id.clone(), e.chain().to_string())),
             }
         }
         Ok(done)

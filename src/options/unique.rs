@@ -58,8 +58,8 @@ enum Renewal {
 }
 
 impl Unique {
-    /// Jobs with this key count as the same. Keys of over 128 bytes are stored as a hash. A key does not begin with `/`: it is the text
-    /// itself, not a JSON pointer as in [`TaskOptions::key`](crate::TaskOptions::key).
+    /// Jobs with this key count as the same. Keys of over 128 bytes are stored as a hash. A key is the text itself, not a JSON pointer
+    /// as in [`TaskOptions::key`](crate::TaskOptions::key). One that leads to a field of the input is refused.
     ///
     /// By default, the key is taken until its job has ended: completed, failed or cancelled. A job that waits for a retry, or whose hook
     /// runs, has not ended.
@@ -118,10 +118,6 @@ impl Unique {
         if self.key.as_deref() == Some("") {
             faults.add("unique", "\"\"", "must not be empty", "name what is unique, such as \"order-7\"");
         }
-        if let Some(key) = self.key.as_deref().filter(|key| key.starts_with('/')) {
-            let rule = "must not begin with '/': it is the text that is unique, not a pointer into the input";
-            faults.add("unique", shown(key), rule, "pass the value itself, as in format!(\"order-{}\", input.order)");
-        }
         if self.mode == UniqueMode::Period {
             if self.period.is_zero() {
                 let fix = "leave it out for a key that is taken until its job is done";
@@ -142,6 +138,16 @@ impl Unique {
                 faults.add("unique.at_most", format!("{at_most:?}"), "must be used with debounce", fix);
             }
             (_, None) => {}
+        }
+    }
+
+    /// Refuses a key that leads to a field of the input (JSON): its writer takes it for a pointer.
+    pub(crate) fn check_text(&self, json: &[u8], faults: &mut Faults) {
+        let pointer = self.key.as_deref().filter(|key| key.starts_with('/'));
+        let input = || serde_json::from_slice::<Value>(json).unwrap_or_default();
+        if let Some(key) = pointer.filter(|pointer| input().pointer(pointer).is_some()) {
+            let rule = "must be the text that is unique, not a pointer into the input";
+            faults.add("unique", shown(key), rule, "pass the value itself, as in format!(\"order-{}\", input.order)");
         }
     }
 
@@ -309,7 +315,6 @@ mod tests {
         let by = || Unique::by("a");
         for (unique, fields) in [
             (Unique::by(""), vec!["unique"]),
-            (Unique::by("/order"), vec!["unique"]),
             (by().within(Duration::ZERO), vec!["unique.within"]),
             (by().within(Duration::MAX), vec!["unique.within"]),
             (by().replace().until_started(), vec!["unique"]),
@@ -327,6 +332,17 @@ mod tests {
             assert!(faults_of(&unique, Some(SECOND)).is_empty(), "{unique:?}");
         }
         assert!(faults_of(&by().debounce(SECOND).at_most(SECOND), None).is_empty());
+    }
+
+    #[test]
+    fn a_key_that_leads_to_a_field_of_the_input_is_refused() {
+        let is_refused = |key: &str| {
+            let mut faults = Faults::default();
+            Unique::by(key).check_text(br#"{"order":{"id":7}}"#, &mut faults);
+            faults.finish().is_err()
+        };
+        assert!(is_refused("/order/id") && is_refused("/order"));
+        assert!(!is_refused("/usr/share/doc") && !is_refused("order") && !is_refused("/"));
     }
 
     #[test]

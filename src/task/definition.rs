@@ -280,23 +280,31 @@ const LOGGED: usize = usize::MAX;
 /// How many names the log has at most.
 const NAMES: usize = 10;
 
-/// The names of fields of an input that its type does not read, `*.name` for those of inner values. The names on the way to them are left
-/// out: they may be keys of a map, which are data.
+/// The names of fields of an input that its type does not read, `name.*` for fields inside the field `name`. The other names are left out:
+/// they may be keys of a map, which are data.
 fn ignored_fields<I: DeserializeOwned>(json: &[u8]) -> Vec<String> {
     use serde_ignored::Path;
     let mut fields = Vec::new();
     let mut add = |path: Path<'_>| {
-        let name = match path {
-            Path::Map { parent: Path::Root, key } => key,
-            Path::Map { key, .. } => format!("*.{key}"),
-            _ => return,
-        };
+        let is_inner = !matches!(path, Path::Map { parent: Path::Root, .. });
+        let Some(name) = outermost(&path).map(|name| if is_inner { format!("{name}.*") } else { name }) else { return };
         if fields.len() < NAMES && !fields.contains(&name) {
             fields.push(name);
         }
     };
     let read = serde_ignored::deserialize::<_, _, I>(&mut serde_json::Deserializer::from_slice(json), &mut add);
     read.map_or_else(|_| Vec::new(), |_| fields)
+}
+
+/// The field of the input that contains the value at this path.
+fn outermost(path: &serde_ignored::Path<'_>) -> Option<String> {
+    use serde_ignored::Path::{Map, NewtypeStruct, NewtypeVariant, Root, Seq, Some as Within};
+    match path {
+        Map { parent: Root, key } => Some(key.clone()),
+        Root => None,
+        Map { parent, .. } | Seq { parent, .. } => outermost(parent),
+        Within { parent } | NewtypeStruct { parent } | NewtypeVariant { parent } => outermost(parent),
+    }
 }
 
 /// Whether the value is a float that JSON would write as `null`, which cannot be read back as a number.
@@ -364,7 +372,7 @@ mod tests {
         assert_eq!(told(r#"{"rows": 1, "by": {"ada@example.org": {}}}"#), [""; 0]);
         let told_of_all =
             told(r#"{"row_count": 1, "by": {"ada@example.org": {"row_count": 2}, "bob": {"row_count": 3}}}"#);
-        assert_eq!(told_of_all, ["row_count", "*.row_count"]);
+        assert_eq!(told_of_all, ["row_count", "by.*"]);
         assert_eq!(told("[1"), [""; 0]);
     }
 }

@@ -243,8 +243,11 @@ impl<I, O> Dispatch<I, O> {
         let is_encoded = task.store.codecs.is_any();
         let unique_key =
             unique.as_ref().zip(payload.as_ref().ok()).map(|(unique, json)| unique.key_of(json, is_encoded));
-        let payload = checked_payload(task, payload)?;
         let mut faults = Faults::default();
+        if let (Some(unique), Ok(json)) = (&unique, &payload) {
+            unique.check_text(json, &mut faults);
+        }
+        let payload = checked_payload(task, payload)?;
         if let Some(unique) = &unique {
             unique.check(overrides.delay, &mut faults);
             overrides.delay = unique.delay().or(overrides.delay);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -44,8 +44,8 @@ pub(super) struct DispatchBuffer {
     /// Whether a lone dispatch is under way on its caller's own future.
     alone: AtomicBool,
     pub(super) dropped: CancellationToken,
-    /// Logs once that a job existed with another input.
-    difference_logged: Once,
+    /// Whether the log has said that a job existed with another input.
+    difference_logged: AtomicBool,
     state: Mutex<BufferState>,
 }
 
@@ -129,7 +129,7 @@ impl DispatchBuffer {
             all_keys: AtomicBool::new(false),
             alone: AtomicBool::new(false),
             dropped: CancellationToken::new(),
-            difference_logged: Once::new(),
+            difference_logged: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -171,12 +171,12 @@ impl DispatchBuffer {
                 // An encoded input may differ each time.
                 if written.iter().any(|job| job.differs) && !self.store.codecs.is_any() {
                     let task = self.keys.task();
-                    self.difference_logged.call_once(|| {
+                    if !self.difference_logged.swap(true, Ordering::Relaxed) {
                         // A log subscriber is user code.
                         let _ = catch_unwind(|| {
                             tracing::info!(task, "a job with the same id has another input, and stays as it is");
                         });
-                    });
+                    }
                 }
                 Ok(written)
             }

@@ -21,7 +21,6 @@ use crate::config_error::{ConfigError, ConfigErrors, Faults};
 use crate::error::Error;
 use crate::escape::cut;
 use crate::limits::MESSAGE_LIMIT;
-use crate::options::key::key_of;
 use crate::runtime::schedules::DeclaredSchedule;
 use crate::schedule::ids::check_name;
 use crate::schedule::info::ScheduleInfo;
@@ -85,9 +84,8 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// live worker names for 10 minutes is removed. Pauses, and rules that were [put](Schedules::put) at run time, take precedence.
     ///
     /// # Errors
-    /// - [`Error::Config`] if the name, the rule or one of its options is not valid; it lists all faults. Also if the
-    ///   input has no [key](crate::TaskOptions::key), if the task has a schedule of this name already or no handler in this App, or if a
-    ///   worker was made since ([`App::worker`](crate::App::worker)).
+    /// - [`Error::Config`] if the name, the rule or one of its options is not valid; it lists all faults. Also if the task has a
+    ///   schedule of this name already, has no handler in this App, or a worker was made since ([`App::worker`](crate::App::worker)).
     /// - [`Error::Codec`] or [`Error::TooLarge`] if the input cannot be written as JSON or is too large.
     pub fn schedule(self, name: &str, schedule: Schedule, input: I) -> Result<TaskRef<I, O>, Error> {
         check(name, &schedule)?;
@@ -280,9 +278,6 @@ fn check(name: &str, schedule: &Schedule) -> Result<(), Error> {
 fn stored_input(task: &TaskShared, schedule: &Schedule, input: &impl Serialize) -> Result<(String, Vec<u8>), Error> {
     let json = serde_json::to_vec(input);
     let encoder = task.store.codecs.encoder();
-    if let (Ok(json), Some(pointer)) = (&json, task.options.keyed.pointer) {
-        key_of(json, pointer)?;
-    }
     let digest = json.as_ref().map(|json| digest(schedule, json, encoder)).unwrap_or_default();
     Ok((digest, checked_payload(task, json)?))
 }

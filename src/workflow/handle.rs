@@ -102,7 +102,7 @@ impl<T> WorkflowHandle<T> {
     }
 
     /// The instance as it is now: its state and that of each of its nodes, and how it ended. It does not wait for the end. It reads nodes
-    /// in pages of 500.
+    /// in pages of 500, and the output each time: use a `WorkflowHandle<Value>` where the output may be of another type.
     ///
     /// # Errors
     /// - [`Error::WorkflowNotFound`] if it was never started, or is no longer kept.
@@ -122,7 +122,7 @@ impl<T> WorkflowHandle<T> {
         let headers = store.ask(RESPONSE_TIMEOUT, read).await?;
         let nodes = self.nodes(&state).await?;
         let (place, unfinished, open) = (state.place, state.live, state.open);
-        let (mut result, mut failure) = (None, None);
+        let (mut result, mut failure, mut failed_node) = (None, None, None);
         match place {
             WorkflowState::Completed => {
                 let output = self.output(state).await;
@@ -135,13 +135,13 @@ impl<T> WorkflowHandle<T> {
                 failure = Some(Failure::new(self.job(0, state.run), error, 0, 0));
             }
             WorkflowState::Failed => {
-                if let Error::WorkflowFailed { failure: said, .. } = self.failure(state).await {
-                    failure = Some(*said);
+                if let Error::WorkflowFailed { failure: said, node, .. } = self.failure(state).await {
+                    (failure, failed_node) = (Some(*said), Some(node).filter(|node| !node.is_empty()));
                 }
             }
             WorkflowState::Running | WorkflowState::Paused => {}
         }
-        Ok(WorkflowStatus { state: place, unfinished, open, headers, result, failure, nodes })
+        Ok(WorkflowStatus { state: place, unfinished, open, headers, result, failure, failed_node, nodes })
     }
 
     /// Its nodes. None if the graph was lost.
@@ -405,6 +405,15 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
+    /// Retries the instance if it has failed and was not retried since. Otherwise returns its state.
+    pub(crate) async fn retry_if_failed(&self) -> Result<Option<WorkflowState>, Error> {
+        let place = self.state().await?.place;
+        if place != WorkflowState::Failed {
+            return Ok(Some(place));
+        }
+        Ok(Some(self.retry_failed().await?).filter(|state| *state != WorkflowState::Running))
+    }
+
     fn opened(&self, opened: Result<(), Error>) {
         if let Err(e) = opened {
             tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
@@ -503,6 +512,8 @@ pub struct WorkflowStatus<T> {
     pub result: Option<T>,
     /// Why it failed: the failure of a node, or the code `timeout`. A cancelled instance has the code `cancelled`, and the reason as message.
     pub failure: Option<Failure>,
+    /// The node of that failure, whose job is [`Failure::id`]. `None` after a cancel or a deadline: that id then means nothing.
+    pub failed_node: Option<String>,
     /// Its nodes, in the order in which the graph made them. Empty if the graph was lost.
     pub nodes: Vec<NodeStatus>,
 }

@@ -114,7 +114,9 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
     };
     let frame = board.frame(&head);
     Ok(answer(&FlowPage {
-        offers_retry: state == WorkflowState::Failed && !page.instances.is_empty() && frame.may("flow_retry"),
+        offers_retry: state == WorkflowState::Failed
+            && (!page.instances.is_empty() || page.next.is_some())
+            && frame.may("flow_retry"),
         frame,
         next: page.next.as_ref().map(next),
         shows_why: page.instances.iter().any(|row| row.code.is_some()),

@@ -352,15 +352,3 @@ async fn a_tick_can_be_fired_in_a_test() {
     assert_eq!(ctx.tick().map(|tick| (tick.schedule.as_str(), tick.previous)), Some(("nightly", Some(at - SECOND))));
     assert_eq!(Context::for_test().context().tick(), None);
 }
-
-#[tokio::test]
-async fn a_schedule_whose_input_has_no_key_is_refused() {
-    const SYNC: TaskDef<u64, ()> = TaskDef::new("sync").options(TaskOptions::new().key("/customer"));
-    let app = TestTask::new().app().await;
-    let task = app.register(SYNC.handler(async |_: Context, _: u64| Ok::<_, JobError>(()))).unwrap();
-    let every = || Schedule::every(SECOND);
-    let refused = task.clone().schedule("nightly", every(), 7).unwrap_err();
-    assert!(refused.to_string().contains("set the key by Dispatch::key"), "{refused}");
-    let put = task.schedules().put("nightly", every(), 7).await.unwrap_err();
-    assert!(matches!(put, Error::Config(_)), "{put}");
-}
