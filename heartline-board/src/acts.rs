@@ -468,7 +468,8 @@ async fn retry_failed(inspector: &Inspector, wanted: &Wanted, run: &Run) -> Resu
     }
     run.lines(lines);
     let stopped = if done.next.is_some() { "; stopped: the other instances are unchanged" } else { "" };
-    Ok(format!("{} of {} run again, {refused} refused{stopped}", done.retried, many(done.looked, "failed instance")))
+    let instances = many(done.looked, "failed instance");
+    Ok(format!("Run again: {} of {instances}, {refused} refused{stopped}", done.retried))
 }
 
 /// Runs an action on an instance of a workflow.

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::cancel::Cancel;
+use super::job::Job;
 use super::shared::TaskShared;
 use crate::backend::actions::{self, ActionReply, Named};
 use crate::backend::jobs::{self, Inspected, StoredJob};
@@ -119,6 +120,30 @@ impl<O> JobHandle<O> {
             Ok(looked.jobs.into_iter().flatten().next().map(|(state, _)| state))
         };
         self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
+    }
+
+    /// The handle, if the job has this header with this value. So the web process of a service shows to each customer only their own jobs:
+    ///
+    /// ```no_run
+    /// # use heartline::{App, JobStatus, Result, TaskDef};
+    /// # const EXPORT: TaskDef<u64, String> = TaskDef::new("export");
+    /// async fn show(app: &App, customer: &str, id: &str) -> Result<JobStatus<String>> {
+    ///     EXPORT.handle(app, id)?.require_header("customer", customer).await?.status().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::JobNotFound`] if it has no such header or another value, was never dispatched, or was removed by retention.
+    /// - [`Error::Connect`] if Redis cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn require_header(self, name: &str, value: &str) -> Result<JobHandle<O>, Error> {
+        let job = Job::new(self.id.clone(), &self.inspected().await?);
+        match job.headers.get(name) {
+            Some(own) if own == value => Ok(self),
+            _ => Err(self.not_found()),
+        }
     }
 
     /// The progress that the handler reported with [`Context::progress`](crate::Context::progress). `None` if it reported none, or

@@ -115,11 +115,7 @@ impl<T> WorkflowHandle<T> {
     where
         T: DeserializeOwned,
     {
-        let state = self.state().await?;
-        let WorkflowShared { keys, store, .. } = &*self.shared;
-        let node = &NodeId { definition: self.workflow().to_owned(), instance: self.id.to_string(), node: 0, run: 1 };
-        let read = |mut conn| async move { advance::headers(&mut conn, keys, node).await };
-        let headers = store.ask(RESPONSE_TIMEOUT, read).await?;
+        let (state, headers) = (self.state().await?, self.headers().await?);
         let nodes = self.nodes(&state).await?;
         let (place, unfinished, open) = (state.place, state.live, state.open);
         let (mut result, mut failure, mut failed_node) = (None, None, None);
@@ -142,6 +138,27 @@ impl<T> WorkflowHandle<T> {
             WorkflowState::Running | WorkflowState::Paused => {}
         }
         Ok(WorkflowStatus { state: place, unfinished, open, headers, result, failure, failed_node, nodes })
+    }
+
+    /// The handle, if the instance was started with this header and value, as [`JobHandle::require_header`](crate::JobHandle::require_header).
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowNotFound`] if it has no such header or another value, was never started, or is no longer kept.
+    /// - What every call may return, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn require_header(self, name: &str, value: &str) -> Result<WorkflowHandle<T>, Error> {
+        match self.headers().await?.get(name) {
+            Some(own) if own == value => Ok(self),
+            _ => Err(self.not_found()),
+        }
+    }
+
+    async fn headers(&self) -> Result<BTreeMap<String, String>, Error> {
+        let WorkflowShared { keys, store, .. } = &*self.shared;
+        let node = &NodeId { definition: self.workflow().to_owned(), instance: self.id.to_string(), node: 0, run: 1 };
+        store.ask(RESPONSE_TIMEOUT, |mut conn| async move { advance::headers(&mut conn, keys, node).await }).await
     }
 
     /// Its nodes. None if the graph was lost.

@@ -111,3 +111,32 @@ pub async fn a_graph_fits_a_phone_and_gets_a_picture(world: Rc<World>) {
     site.open(10);
     let _ = worker.stop().await.unwrap();
 }
+
+pub async fn failed_instances_are_selected_and_retried(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    for id in ["one", "two"] {
+        let graph = Graph::new();
+        graph.node("south", &EXPORT, "fail".to_owned());
+        flow.start(graph).id(id).await.unwrap();
+    }
+    let worker = site.app.worker().spawn();
+    let failed = site.at("/flow?workflow=nightly&state=failed");
+    until("both failed", async || {
+        browser.open(&failed).await;
+        browser.count("input[name=pick]").await == 2
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
+    browser.until_text("no space left on device").await;
+    browser.click("input[value=one]").await;
+    browser.click_text(".bulk button", "Retry …").await;
+    browser.until_text("1 instance of nightly.").await;
+    browser.click_text("main form button", "Yes, retry").await;
+    browser.until_text("Run again: 1 of 1 failed instance").await;
+    browser.click_text("main a", "Back").await;
+    browser.click_text("main form button", "Retry all failed …").await;
+    browser.until_text("All failed instances of nightly.").await;
+    browser.click_text("main form button", "Yes, retry all failed").await;
+    browser.until_text("Run again: 1 of 1 failed instance").await;
+}

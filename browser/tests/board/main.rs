@@ -54,6 +54,7 @@ const PARTS: &[(&str, Part)] = &parts![
     acts::a_user_with_the_token_signs_in_and_out,
     flows::a_graph_is_shown_updates_itself_and_offers_actions,
     flows::a_graph_fits_a_phone_and_gets_a_picture,
+    flows::failed_instances_are_selected_and_retried,
     schedules::a_schedule_is_found_paused_and_run_by_hand,
     schedules::an_open_page_shows_the_ticks_of_a_worker,
     schedules::pages_of_schedules_fit_a_phone_and_need_no_script,

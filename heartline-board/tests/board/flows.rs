@@ -185,12 +185,17 @@ async fn failed_instances_are_retried_together_or_those_that_are_selected() {
     let asked = site.post("/act", &with(&[("selected", "yes"), ("pick", "two")])).await.body;
     assert!(asked.contains("1 instance of nightly. Nodes that did not complete run again."), "{asked}");
     let done = site.post("/act", &with(&[("pick", "two"), ("confirmed", "yes")])).await.body;
-    assert!(done.contains("1 of 1 failed instance run again, 0 refused"), "{done}");
+    assert!(done.contains("Run again: 1 of 1 failed instance, 0 refused"), "{done}");
+    let late = site.post("/act", &with(&[("pick", "two"), ("confirmed", "yes")])).await.body;
+    assert!(
+        late.contains("Run again: 0 of 1 failed instance, 1 refused") && late.contains("two: it is running"),
+        "{late}"
+    );
     let asked = site.post("/act", &of_flow).await.body;
     assert!(asked.contains("All failed instances of nightly."), "{asked}");
     let as_of = hidden(&asked, "as_of");
     let done = site.post("/act", &[&of_flow[..], &[("as_of", as_of), ("confirmed", "yes")]].concat()).await.body;
-    assert!(done.contains("2 of 2 failed instances run again, 0 refused"), "{done}");
+    assert!(done.contains("Run again: 2 of 2 failed instances, 0 refused"), "{done}");
     assert!(!list("failed").await.contains("Retry all failed"));
     assert_eq!(list("running").await.matches("/instance?workflow=nightly").count(), 3);
 }

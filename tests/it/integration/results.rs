@@ -54,6 +54,11 @@ async fn the_status_of_a_job_has_its_progress_and_its_result() {
         })
         .unwrap();
     let job = task.dispatch(6).header("tenant", "acme").await.unwrap();
+    job.clone().require_header("tenant", "acme").await.unwrap();
+    for (name, value) in [("tenant", "globex"), ("customer", "acme")] {
+        let refused = job.clone().require_header(name, value).await;
+        assert!(matches!(refused, Err(Error::JobNotFound { .. })), "{name}");
+    }
     let waiting = job.status().await.unwrap();
     assert_eq!((waiting.job.state, waiting.progress, waiting.result), (JobState::Waiting, None, None));
     let worker = TestWorker::start(app.worker());
@@ -259,4 +264,14 @@ async fn retention_trims_by_age_and_count_but_keeps_a_minute() {
     }
     told.sort();
     assert_eq!(told.iter().collect::<Vec<_>>(), removed);
+}
+
+#[tokio::test]
+async fn a_result_with_nan_inside_names_it() {
+    let (_test, app) = shared().await;
+    let task = app.task(TASK, fast(), |_, _: ()| async { Ok::<_, JobError>(vec![0.5, f64::NAN]) }).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let unreadable = task.dispatch(()).await.unwrap().result().await.unwrap_err();
+    assert!(unreadable.to_string().contains("(JSON writes null for NaN and infinity)"), "{unreadable}");
+    worker.stop().await;
 }

@@ -127,6 +127,11 @@ async fn the_next_run_after_a_death_sees_the_headers() {
     assert_eq!(handle.result().await.unwrap(), 7);
     let status = handle.status().await.unwrap();
     assert_eq!((status.result, status.failure.as_ref(), &*status.headers["tenant"]), (Some(7), None, "acme"));
+    handle.clone().require_header("tenant", "acme").await.unwrap();
+    for (name, value) in [("tenant", "globex"), ("customer", "acme")] {
+        let refused = handle.clone().require_header(name, value).await;
+        assert!(matches!(refused, Err(Error::WorkflowNotFound { .. })), "{name}");
+    }
     let json = serde_json::to_string(&status).unwrap();
     assert!(json.contains("\"result\":7") && !json.contains("acme"), "{json}");
     assert_eq!(*seen.lock().unwrap(), [("~flow/one/0/1 1".to_owned(), Some("acme".to_owned()))].into());
