@@ -76,7 +76,8 @@ async fn almost_all_calls_of_a_usual_task_are_plain() {
         let task = app.task(TASK, options.concurrency(1).retry(retry), handler).unwrap();
         task.dispatch_many(0..4_000).await.unwrap();
         let worker = TestWorker::start(app.worker());
-        eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 4_000).await;
+        let ended = async || task.counts().await.unwrap().completed == 4_000;
+        eventually("all have ended", PATIENCE * 3, ended).await;
         worker.stop().await;
         let (plain, full) = (plain.requests().len(), full.requests().len());
         assert!(full * 20 < plain + full, "{full} of {} calls needed settle", plain + full);

@@ -204,7 +204,7 @@ async fn every_sender_finds_the_key_in_the_input() {
     let producer = test.app().await;
     let plain = producer.task_ref::<Hook, u64>(TASK).unwrap();
     let key = async |id| app_key(&producer, id).await;
-    let first = plain.dispatch(of("acme", 300)).await.unwrap();
+    let first = plain.dispatch(of("acme", 2_000)).await.unwrap();
     let unique = plain.dispatch(of("acme", 0)).unique(Unique::by("order-7")).await.unwrap();
     plain.dispatch(of("acme", 0)).key("own").await.unwrap().result().await.unwrap();
     assert_eq!(key(first.id()).await.as_deref(), Some("acme"), "it still runs");
