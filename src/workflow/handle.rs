@@ -161,7 +161,7 @@ impl<T> WorkflowHandle<T> {
         store.ask(RESPONSE_TIMEOUT, |mut conn| async move { advance::headers(&mut conn, keys, node).await }).await
     }
 
-    /// Its nodes. None if the graph was lost.
+    /// Its nodes. Empty if the graph was lost.
     async fn nodes(&self, state: &FlowState) -> Result<Vec<NodeStatus>, Error> {
         let WorkflowShared { keys, progress, .. } = &*self.shared;
         let Some(shape) = progress.shape(keys, &self.id, &state.digest).await? else { return Ok(Vec::new()) };
