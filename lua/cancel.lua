@@ -1,6 +1,6 @@
 -- Cancels waiting and delayed jobs, and flags held ones for their worker. A waiting job leaves a tombstone in its list.
--- Uses     now shrink_first events emit wake types may terminal columns nodes enter finish end_event failure tombstones
--- Uses     states named
+-- Uses     now shrink_first words events emit wake types may terminal columns nodes enter finish end_event failure
+-- Uses     tombstones states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

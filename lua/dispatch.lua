@@ -1,6 +1,6 @@
 -- Writes new jobs: first their place in a list or `delayed`, then what differs from the defaults, then the payload. A
 -- call that is refused midway leaves no job without a place, only ids without a payload, which a claim removes.
--- Uses     events wake largest new_jobs
+-- Uses     events wake new_jobs
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -23,7 +23,7 @@
 -- KEYS[20] turns         (zset)    keys by turn
 -- ARGV[1]  wire          (version of the caller)
 -- ARGV[2]  partitions    (number that the caller assumes)
--- ARGV[3]  count         (number of jobs, at most 500)
+-- ARGV[3]  count         (number of jobs, at most 500; '' without triples)
 -- ARGV[4]  pairs         (id and payload of each job; then triples: column, index of the job from 1, value. Columns:
 --                         options, maxCount, priority, dispatchedAt, laneOf (key), delay (ms), expires (ms from now))
 -- Returns  'dispatched' and, after spaces, the index of each job that existed, in any state: it is left as it is. The
@@ -33,12 +33,12 @@
 -- Returns  'partitions' and, after a space, how many the task has: not what the caller assumes; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local count = tonumber(ARGV[3])
+local count = ARGV[3] == '' and (#ARGV - 3) / 2 or tonumber(ARGV[3])
 local last = 3 + 2 * count
 
-local facts = redis.call('HMGET', meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
-  'priority', 'paused', 'full')
-local wire, parts, default, paused, full = unpack(facts, 6, 10)
+local facts = redis.call('HMGET', meta, 'eventMode', 'events', 'in', 'largest', 'wire', 'partitions', 'priority',
+  'paused', 'full')
+local wire, parts, default, paused, full = unpack(facts, 5, 9)
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
@@ -55,11 +55,11 @@ if redis.call('EXISTS', failed, cancelled) > 0 then
   broken, stopped = redis.call('ZMSCORE', failed, unpack(ids)), redis.call('ZMSCORE', cancelled, unpack(ids))
 end
 
-local fresh, is_fresh, reply, fields, largest, written = {}, {}, { 'dispatched' }, {}, 0, 0
+local fresh, is_fresh, reply, fields, largest, written = {}, {}, 'dispatched', {}, 0, 0
 for index = 1, count do
   local id, value = ids[index], ARGV[3 + 2 * index]
   if stored[index] or done[index] or is_fresh[id] or broken and (broken[index] or stopped[index]) then
-    reply[#reply + 1] = stored[index] and stored[index] ~= value and -index or index
+    reply = reply .. ' ' .. (stored[index] and stored[index] ~= value and -index or index)
   else
     written = written + 1
     fresh[written], is_fresh[id] = id, index
@@ -67,7 +67,7 @@ for index = 1, count do
     if #value > largest then largest = #value end
   end
 end
-if written == 0 then return table.concat(reply, ' ') end
+if written == 0 then return reply end
 
 -- A plain job needs a payload and an entry in `wait`, nothing else. A growing command comes first: a server at
 -- maxmemory refuses the call whole, as does a `wait` of another type.
@@ -107,4 +107,4 @@ if full and full ~= 'running' then
 end
 -- A delayed job wakes a worker only if it is the next one due: the worker then looks again in time.
 if not (paused or full) and (waits or soonest and (not first_due or soonest < first_due)) then ring_wake(wake) end
-return table.concat(reply, ' ')
+return reply

@@ -1,7 +1,7 @@
 -- Writes a new job with a unique key, unless a job that counts has the key. With `replace` or `debounce`, gives a job
 -- that waits under the key the new input instead. The entry of the key is written first, then the job as in `dispatch`.
 -- A call that is refused midway leaves an entry without a job, which blocks nothing.
--- Uses     now events emit wake lanes leave_lanes slots types columns nodes states enter finish end_event failure
+-- Uses     now words events emit wake lanes leave_lanes slots types columns nodes states enter finish end_event failure
 -- Uses     unlock may place largest unique renew
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token

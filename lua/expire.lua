@@ -1,6 +1,6 @@
 -- Fails waiting and delayed jobs that expired before they began. A waiting job leaves a tombstone in its list.
--- Uses     now may failing events emit wake types terminal columns nodes enter finish end_event failure tombstones
--- Uses     states
+-- Uses     now may failing words events emit wake types terminal columns nodes enter finish end_event failure
+-- Uses     tombstones states
 -- KEYS[1]  expires       (zset)    ids by expiry time, ms
 -- KEYS[2]  expiresAt     (hash)    id -> expiry time, ms
 -- KEYS[3]  payload       (hash)    column

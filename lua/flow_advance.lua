@@ -1,5 +1,5 @@
 -- Records how nodes of workflows ended, and opens the nodes that waited for them.
--- Uses     now events emit types book flow flow_step flow_reply flow_events filled terminal largest wake may
+-- Uses     now words events emit types book flow flow_step flow_reply flow_events filled terminal wake may
 -- Uses     new_jobs rest flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms

@@ -1,6 +1,6 @@
 -- Lists instances of a workflow whose last step was long ago, to be compared with the jobs of their nodes. Ends
 -- unreadable instances, and requests another look at running instances without open nodes.
--- Uses     now shrink_first events emit types book flow flow_step flow_events
+-- Uses     now shrink_first words events emit types book flow flow_step flow_events
 -- KEYS[1]  running   (zset)  instances by time of the last step, ms
 -- KEYS[2]  paused    (zset)  instances by pause time, ms
 -- KEYS[3]  instances (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it

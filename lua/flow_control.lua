@@ -1,5 +1,5 @@
 -- Cancels an instance of a workflow.
--- Uses     now shrink_first events emit types book flow flow_step flow_reply flow_events
+-- Uses     now shrink_first words events emit types book flow flow_step flow_reply flow_events
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms
 -- KEYS[3]  paused     (zset)  instances by pause time, ms

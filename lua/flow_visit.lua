@@ -1,5 +1,5 @@
 -- Visits more dependents of an ended node: those that exceeded the budget of an earlier call.
--- Uses     now shrink_first events emit types book flow flow_step flow_reply flow_events filled terminal largest wake
+-- Uses     now shrink_first words events emit types book flow flow_step flow_reply flow_events filled terminal wake
 -- Uses     may new_jobs rest flow_dispatch
 -- KEYS[1]  instances  (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
 -- KEYS[2]  running    (zset)  instances by time of the last step, ms

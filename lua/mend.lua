@@ -1,6 +1,6 @@
 -- Repairs jobs: the faults that the caller names and that still exist.
--- Uses     now shrink_first events emit dropped wake lanes leave_lanes slots types may terminal columns nodes enter
--- Uses     finish since back_to_wait tombstones count object faults unlock
+-- Uses     now shrink_first words events emit dropped wake lanes leave_lanes slots types may terminal columns nodes
+-- Uses     enter finish since back_to_wait tombstones count object faults unlock
 -- KEYS[1]  payload      (hash)    column
 -- KEYS[2]  locks        (hash)    id -> token
 -- KEYS[3]  delayed      (zset)    ids by due time, ms

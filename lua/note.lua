@@ -1,5 +1,5 @@
 -- Stores notes of running handlers: their progress, and a checkpoint from which the next run can continue.
--- Uses     now events emit held
+-- Uses     now words events emit held
 -- KEYS[1]  checkpoint  (hash)    column
 -- KEYS[2]  progress    (hash)    column
 -- KEYS[3]  locks       (hash)    id -> token

@@ -1,7 +1,7 @@
 -- Resolves the jobs of dead workers at once, by their tokens and the table in sweep.lua. No interval is watched: the
 -- caller knows that the workers are dead, and has closed their call sequences. A phase that waits for a person waits
 -- here too, unless a person says that they are dead; a phase that only waits longer does not.
--- Uses     now failing events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
+-- Uses     now failing words events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
 -- Uses     finish end_event failure since back_to_wait count crashed object backoff stored_outcomes grace parked may
 -- Uses     fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot

@@ -1,5 +1,5 @@
 -- Removes jobs that no worker holds, from any place, with every column. A waiting job leaves a tombstone in its list.
--- Uses     events emit types may terminal columns tombstones states named
+-- Uses     words events emit types may terminal columns tombstones states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

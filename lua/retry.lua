@@ -1,6 +1,6 @@
 -- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and cancels are
 -- reset. An old entry of the job in a list stays a tombstone next to the new one.
--- Uses     now events emit wake types may since back_to_wait states named unique
+-- Uses     now words events emit wake types may since back_to_wait states named unique
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

@@ -1,5 +1,5 @@
 -- Moves delayed jobs to the front of their lists, before they are due.
--- Uses     now events emit wake types may since back_to_wait states named
+-- Uses     now words events emit wake types may since back_to_wait states named
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms

@@ -1,5 +1,5 @@
 -- Fires ticks of schedules: counts each tick, and writes a job for each that fires. The input is copied on the server.
--- Uses     now events emit wake types filled terminal known fields largest schedules ticks pointer tick_jobs
+-- Uses     now words events emit wake types filled terminal known fields largest schedules ticks pointer tick_jobs
 -- KEYS[1]  schedules          (zset)    schedules by the time of their next tick, ms
 -- KEYS[2]  schedules:rule     (hash)    schedule -> digest, zone data, code or put, stamp, by whom, JSON
 -- KEYS[3]  schedules:input    (hash)    schedule -> payload of its jobs

@@ -1,5 +1,5 @@
 -- Writes jobs of a schedule that a person asks for. They are counted apart from its ticks.
--- Uses     now events emit wake types filled terminal known fields largest schedules pointer tick_jobs
+-- Uses     now words events emit wake types filled terminal known fields largest schedules pointer tick_jobs
 -- KEYS[1]  schedules:rule    (hash)    schedule -> digest, zone data, code or put, stamp, by whom, JSON
 -- KEYS[2]  schedules:input   (hash)    schedule -> payload of its jobs
 -- KEYS[3]  schedules:ledger  (hash)    schedule -> next tick, counts, last tick and job

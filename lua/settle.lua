@@ -1,6 +1,6 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
--- Uses     now events dropped wake interval types filled around terminal columns nodes enter finish end_event failure
--- Uses     since back_to_wait tombstones held count crashed lock steps costs heads claim early begin object
+-- Uses     now words events dropped wake interval types filled around terminal columns nodes enter finish end_event
+-- Uses     failure since back_to_wait tombstones held count crashed lock steps costs heads claim early begin object
 -- Uses     stored_outcomes fields totals replay reported_outcomes hooks rest full limits
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, tombstones, limits
@@ -108,12 +108,12 @@ local how = { now_ms = now_ms, hook = task.hook == '1', has_hook = has_hook, nod
 -- Reads what is there, checks the types of all keys that it may write, and decides. Nothing is written yet.
 local columns, terminal_places, is_plain, has_early = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
-local since, has_outcomes = #due > 0 and enqueued_at or one_of(columns, enqueued_at), one_of(columns, outcome)
+local since, has_outcomes = #due > 0 and enqueued_at or columns[enqueued_at], columns[outcome]
 if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
 -- Checks the type: a job that begins, or expires at its claim, leaves this key.
-if one_of(columns, expires_at) then redis.call('ZCARD', expires) end
+if columns[expires_at] then redis.call('ZCARD', expires) end
 local extras = filled_extras(extra_columns, columns)
-places.columns = { payload, unpack(columns) }
+places.columns, places.filled = { payload, unpack(columns) }, columns
 local out, fields = read_outcomes(15, reported, locks, cancels, worker), {}
 local none_early = begin_none_early(out, room, meta)
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, enqueued_at }, {}) end
@@ -160,9 +160,9 @@ local begin, first = paused and -1 - held.begin or held.begin, string.format('%d
 -- Every call is recorded, even without a change: a delayed duplicate must not claim jobs that no worker would see.
 redis.call('HSET', replies, sequence, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
-local waits = not (paused or is_limited) and (found.left or #out.requeue > 0)
-  or not paused and passes_on(limit, asked, found)
-ring_or_rest(wake, waits or hooks.wakes or how.hook and #found.expired > 0, want > 0 or paused or is_limited)
+local leaves = not (paused or is_limited) and (found.left or #out.requeue > 0)
+  or not paused and passes_on(limit, asked, found) or hooks.wakes or how.hook and #found.expired > 0
+if leaves or want > 0 or paused or is_limited then ring_wake(wake, not leaves) end
 local is_moved = #due + #out.retry + #out.snooze + #out.undecodable > 0
 local soon = look_at(delayed, next_due, is_moved, paused, hooks, limit, found)
 return { 'settled', lost, taken, first, given, held.payloads, held.extras,

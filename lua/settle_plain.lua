@@ -1,6 +1,6 @@
 -- Does what settle does, at about half the cost, in a plain task: for jobs that have completed, begin, or are claimed.
 -- Wherever another rule of settle could apply it answers 'full' and writes nothing. The caller then calls settle.
--- Uses     now events wake columns filled lock nodes enter early full plain
+-- Uses     now words events wake lock enter early full plain
 -- KEYS[1]  replies       (hash)    worker and call sequence -> last call number and its reply
 -- KEYS[2]  meta          (hash)    as in settle
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
@@ -66,7 +66,8 @@ local last, total, out, largest, keeps, event_mode, asked, declared, hook, nodes
   rest, keyed = unpack(redis.call('HMGET', meta, 'fence', 'events', 'out', 'largest', 'keepCompleted', 'eventMode',
     'ask', 'declaredAt', 'hook', 'nodes', 'paused', 'failedSinceCompleted', 'brokenOffSinceCompleted', 'limits',
     'full', 'keyed'))
-if not declared or hook == '1' or paused or keyed or tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
+if not declared or hook == '1' or paused or keyed then return full end
+if ARGV[5] ~= asked and tonumber(ARGV[5]) > (tonumber(asked) or 0) then return full end
 if is_early and not allows_early(meta) then return full end
 if nodes then redis.call('ZCARD', outbox) end
 local most, running, room, claims = nil, nil, ARGV[6], want > 0
@@ -95,6 +96,7 @@ end
 if not are_sound(heads, tokens, known, payloads, scores) then return full end
 if others > 0 then
   if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
+  -- Uses here filled beside
   columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
     dispatched_at, max_count, priority, snoozes, recovery, expires_at)
   has_early = redis.call('HLEN', early) > 0
@@ -102,7 +104,7 @@ if others > 0 then
   next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count, snoozes,
     recovery, expires_at, is_early and max_count }, starting, claims and now_ms)
   if next_due == false then return full end
-  times = #starting > 0 and one_of(columns, dispatched_at) and redis.call('HMGET', dispatched_at, unpack(starting))
+  times = #starting > 0 and columns[dispatched_at] and redis.call('HMGET', dispatched_at, unpack(starting))
 end
 
 -- Writes from here on. A shrinking command first, as in settle.
@@ -113,7 +115,7 @@ if done > 0 then
   redis.call('HDEL', locks, unpack(ids))
   if has_early then redis.call('HDEL', early, unpack(ids)) end
   end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, 10 + 2 * known, nodes and outbox)
-  add_words(fields, 'ran', { ARGV[9] })
+  fields = { 'ran', ARGV[9] }
   add_words(fields, 'completed', ids)
   news = news_of_completed(out, done, time, failing, broken_off)
 end
@@ -122,7 +124,7 @@ local fence, count, begun = next_fence(last, now), known + #heads, math.min(begi
 local first = string.format('%d', fence)
 if #heads > 0 then
   redis.call('LTRIM', wait, #heads, '-1')
-  if one_of(columns, enqueued_at) then redis.call('HDEL', enqueued_at, unpack(heads)) end
+  if columns[enqueued_at] then redis.call('HDEL', enqueued_at, unpack(heads)) end
   redis.call('SADD', active, unpack(heads))
   lock_jobs(locks, worker, fence, heads)
   if slots < #heads then mark_ahead(early, claimed, heads, slots, begun, fence, fields) end
@@ -131,13 +133,12 @@ end
 if times then add_since(fields, jobs, times, done, begins + begun) end
 local is_given = begun > 0 and begins + #heads == begun
 add_words(fields, 'started', is_given and { given } or { unpack(jobs, done + 1, known + begun) })
-local tells = count > 0 and event_mode ~= 'off'
-total = string.format('%d', (tonumber(total) or 0) + count)
-if tells then news[#news + 1], news[#news + 2] = 'events', total end
+local tells, told = count > 0 and event_mode ~= 'off', string.format('%d', (tonumber(total) or 0) + count)
+if tells then news[#news + 1], news[#news + 2] = 'events', told end
 local is_full = most and put_full(running + #heads >= most and 'running' or nil, rest, meta, news)
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 redis.call('HSET', replies, ARGV[3], ARGV[1] .. '\n\n\n' .. first .. '\n' .. begun .. '\n' .. given)
-if tells then append_entry(events, meta, 'events', total, count, worker, fields) end
-ring_or_rest(wake, left and not is_full, claims)
+if tells then append_entry(events, meta, 'events', told, count, worker, fields) end
+if left and not is_full then ring_wake(wake) elseif claims then ring_wake(wake, true) end
 return { 'settled', first, given, payloads, next_due and math.max(0, math.ceil(next_due - now / 1000)) or '',
   (times or begun < #heads) and begun or nil, times and { unpack(times, begins + 1) } or nil }

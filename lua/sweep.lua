@@ -16,7 +16,7 @@
 --     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
--- Uses     now failing events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
+-- Uses     now failing words events emit dropped wake lanes leave_lanes slots types filled terminal columns nodes enter
 -- Uses     finish end_event failure since back_to_wait count crashed object backoff stored_outcomes grace parked may
 -- Uses     fields resolve
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot

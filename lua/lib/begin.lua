@@ -38,7 +38,7 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
   found.with_slot = room and room.with_slot or #ids
   if room and room.with_slot < found.begin then
     local bounds, stalled = {}, {}
-    if one_of(columns, max_count) then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end
+    if columns[max_count] then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end
     for _, extra in ipairs(found.extras) do stalled[extra[1]] = extra[3] ~= '0' or has_crashed(extra[7]) end
     for at = room.with_slot + 1, found.begin do
       if bounds[at] == '0' or stalled[at] or found.until_ms[at] then
@@ -53,7 +53,7 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
   if #out.begins == 0 then
     return found.begin == #ids and found or { ids = { unpack(ids, 1, found.begin) }, extras = found.extras }
   end
-  local until_ms = one_of(columns, expires_at) and redis.call('HMGET', expires_at, unpack(out.begins)) or {}
+  local until_ms = columns[expires_at] and redis.call('HMGET', expires_at, unpack(out.begins)) or {}
   for at, id in ipairs(out.begins) do
     local expired = until_ms[at] and (tonumber(until_ms[at]) or 0) <= now_ms
     if expired then

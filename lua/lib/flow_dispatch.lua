@@ -34,9 +34,9 @@ local function facts_of(keys, task, wire)
   local may = pcall(must_be_allowed_all, 'RPUSH', { task.wait })
     and pcall(must_be_allowed_all, 'HSET', { task.payload, keys.nodes })
   if not may then return nil end
-  local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'nodes', 'wire', 'partitions',
+  local facts = redis.call('HMGET', task.meta, 'eventMode', 'events', 'in', 'largest', 'wire', 'partitions',
     'priority', 'paused', 'full')
-  local written_by, parts, priority = unpack(facts, 6, 8)
+  local written_by, parts, priority = unpack(facts, 5, 7)
   local is_plain = written_by == wire and (parts or '1') == '1' and (priority or 'normal') == 'normal'
   return is_plain and facts or nil
 end
@@ -59,7 +59,7 @@ local function dispatch_to(keys, task, facts, prefix, now_ms)
   fetch_inputs(keys, sends)
   local stored = redis.call('HMGET', task.payload, unpack(ids))
   local terminal = terminal_of({ task.completed, unpack(filled('ZCARD', task.failed, task.cancelled)) }, ids)
-  local now, paused, count = string.format('%d', now_ms), facts[9], 0
+  local now, paused, count = string.format('%d', now_ms), facts[8], 0
   for at = 1, #sends do
     if not stored[at] and not terminal[at] then
       local send, id = sends[at], ids[at]
@@ -76,7 +76,7 @@ local function dispatch_to(keys, task, facts, prefix, now_ms)
   redis.call('HSET', task.dispatched_at, unpack(times))
   redis.call('HSET', task.payload, unpack(payloads))
   count_new_jobs(task.meta, task.events, facts, fresh, largest, true, {})
-  local full = facts[10]
+  local full = facts[9]
   if not (paused or full == 'running' or rest_of(full, now_ms)) then ring_wake(task.wake) end
   return count
 end

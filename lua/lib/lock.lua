@@ -9,6 +9,7 @@ end
 
 -- Locks the jobs for the worker, under ascending fences from the first one.
 local function lock_jobs(locks, worker, fence, ids)
+  if #ids == 1 then return redis.call('HSET', locks, ids[1], worker .. string.format(':%d', fence)) end
   local tokens, at, tens, digits = {}, 0, '', { '1', '2', '3', '4', '5', '6', '7', '8', '9', [0] = '0' }
   if #ids > 16 then
     -- Redis searches a small hash of short values linearly. A value over 64 bytes makes HSET begin with a hash table.

@@ -23,40 +23,23 @@ local function are_sound(heads, tokens, known, payloads, scores)
   return true
 end
 
--- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
--- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
--- `columns` are those that hold something.
-local function due_beside(candidates, delayed, ended, columns, of_runs, starting, until_ms)
-  redis.call('SCARD', candidates)
-  local next_due = tonumber(redis.call('ZRANGE', delayed, '0', '0', 'WITHSCORES')[2])
-  if until_ms and next_due and next_due <= until_ms then return false end
-  if #starting == 0 then return next_due end
-  local found = {}
-  for _, set in ipairs(ended) do found[#found + 1] = redis.call('ZMSCORE', set, unpack(starting)) end
-  for _, column in ipairs(of_runs) do
-    if one_of(columns, column) then found[#found + 1] = redis.call('HMGET', column, unpack(starting)) end
-  end
-  for _, values in ipairs(found) do
-    for at = 1, #starting do
-      if values[at] then return false end
-    end
-  end
-  return next_due
-end
-
 -- Puts completed jobs into their set, or removes them (`keeps` is '0'). Pairs of position and value begin in ARGV at
 -- `pairs_at`. Nodes of workflows also enter the outbox, if the task has one; they are kept until they are reported.
 local function end_completed(completed, payload, columns, result, checkpoint, keeps, ids, time, pairs_at, outbox)
-  local values, nodes = {}, outbox and nodes_among(ids) or {}
+  local values, nodes = {}, {}
   for at = pairs_at, #ARGV, 2 do
     values[#values + 1], values[#values + 2] = ids[tonumber(ARGV[at])], ARGV[at + 1]
   end
-  if keeps == '0' then
-    local filled_columns = { payload, unpack(columns) }
-    if #nodes == 0 then return remove_columns(filled_columns, ids) end
-    ids, values = leave_nodes({ columns = filled_columns }, ids, values)
+  if outbox or keeps == '0' then
+    -- Uses here columns nodes
+    nodes = outbox and nodes_among(ids) or {}
+    if keeps == '0' then
+      local filled_columns = { payload, unpack(columns) }
+      if #nodes == 0 then return remove_columns(filled_columns, ids) end
+      ids, values = leave_nodes({ columns = filled_columns }, ids, values)
+    end
   end
-  if one_of(columns, checkpoint) then redis.call('HDEL', checkpoint, unpack(ids)) end
+  if columns[checkpoint] then redis.call('HDEL', checkpoint, unpack(ids)) end
   if #values > 0 then redis.call('HSET', result, unpack(values)) end
   add_all(completed, time, ids)
   if #nodes > 0 then add_all(outbox, time, nodes) end

@@ -146,9 +146,7 @@ local function record_ends(out, places, how, fields)
     end
     finish(places, how, 'completed', out.completed, out.results, false, ran)
     -- A completed job does not resume from its checkpoint.
-    if one_of(places.columns, places.checkpoint) then
-      redis.call('HDEL', places.checkpoint, unpack(out.completed))
-    end
+    if places.filled[places.checkpoint] then redis.call('HDEL', places.checkpoint, unpack(out.completed)) end
     if out.ran ~= '' and not how.hook then add_words(fields, 'ran', { out.ran }) end
     add_finished(fields, how, 'completed', out.completed, out.completed)
   end

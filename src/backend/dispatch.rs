@@ -150,14 +150,17 @@ async fn dispatch_unique(
 /// The keys that every job needs come first; plain jobs need only those.
 fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
-    call.arg(WIRE_VERSION).arg(keys.parts()).arg(jobs.len());
+    let mut triples = Vec::new();
+    for (index, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
+        triples.extend(columns_of(job)?.into_iter().map(|(column, value)| (column, index + 1, value)));
+    }
+    let count = if triples.is_empty() { String::new() } else { jobs.len().to_string() };
+    call.arg(WIRE_VERSION).arg(keys.parts()).arg(count);
     for job in jobs.iter().map(AsRef::as_ref) {
         call.arg(job.id.as_str()).arg(job.payload.as_slice());
     }
-    for (index, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
-        for (column, value) in columns_of(job)? {
-            call.arg(column).arg(index + 1).arg(value);
-        }
+    for (column, index, value) in triples {
+        call.arg(column).arg(index).arg(value);
     }
     Ok(call)
 }

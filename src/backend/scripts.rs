@@ -29,18 +29,18 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin book claim columns costs count counts crashed dropped early emit end_event enter
+    around back_to_wait backoff begin beside book claim columns costs count counts crashed dropped early emit end_event enter
     events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply
     flow_step full gone grace heads heads_of_lanes held hooks interval known lane_id lanes largest leave_lanes
     limits lock may named new_jobs nodes now object own_settings page parked place plain pointer renew replay reported_outcomes
     resolve rest schedules shrink_first since slots spare states steps stored_outcomes terminal tick_jobs ticks
-    tombstones totals types unique unlock wake
+    tombstones totals types unique unlock wake words
 }
 
 /// The fragments whose functions take all keys of their script.
 const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "gone", "named", "resolve", "tick_jobs"];
 
-/// A line of a script that is replaced by fragments which only a rare branch needs. Each function that a call defines costs time.
+/// A line of a script or fragment that is replaced by fragments which only a rare branch needs. Each function that a call defines costs time.
 const USES_HERE: &str = "-- Uses here ";
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.
@@ -171,11 +171,12 @@ impl ScriptDef {
     fn text(&self, is_cluster: bool) -> &(String, Script) {
         let text = if is_cluster { &self.in_cluster } else { &self.alone };
         text.get_or_init(|| {
-            let fragment = |name| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+            let fragment = |name: &str| FRAGMENTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
             let fragments: String = self.used_fragments().filter_map(fragment).collect();
             let fragments = if is_cluster { fragments.replacen(BLOCKS, HEARD, 1) } else { fragments };
-            let mut source = format!("{}{fragments}{}", bounds(), self.names_of_keys());
-            for line in self.file.split_inclusive('\n') {
+            let whole = format!("{}{fragments}{}{}", bounds(), self.names_of_keys(), self.file);
+            let mut source = String::with_capacity(whole.len());
+            for line in whole.split_inclusive('\n') {
                 match line.trim_start().strip_prefix(USES_HERE) {
                     Some(names) => source.extend(names.split_whitespace().filter_map(fragment)),
                     None => source.push_str(line),

@@ -176,7 +176,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
     ]);
     let mut used = BTreeSet::new();
     for script in scripts() {
-        let (header, body) = header(script.name);
+        let (header, _) = header(script.name);
         let lines = header.iter().filter_map(|line| line.strip_prefix("-- Uses     "));
         let variant = header.iter().find_map(|line| line.strip_prefix("-- Replaces ")?.split_once(" by "));
         let replaced = |name| match variant {
@@ -192,14 +192,18 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         // A variant has no names for its own keys, which come first in its header.
         let own = header.iter().filter(|line| line.starts_with("-- KEYS[") && variant.is_some());
         names.truncate(names.len() - own.take_while(|line| !line.starts_with("-- KEYS[1]")).count());
-        let mut file = file_of(script.name);
-        for line in body.iter().filter(|line| line.trim_start().starts_with("-- Uses here ")) {
-            let here: Vec<&str> = line.trim_start()["-- Uses here ".len()..].split(' ').collect();
-            assert!(here.iter().all(|name| !uses.contains(name)), "{} uses {line} twice", script.name);
-            let text: String = here.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect();
-            file = file.replacen(&format!("{line}\n"), &text, 1);
-            used.extend(here.iter().map(|name| format!("lua/lib/{name}.lua")));
-        }
+        // A line in the script, or in a fragment, stands for the fragments that it names.
+        let mut joined = |text: &str| -> String {
+            let lines = text.split_inclusive('\n').map(|line| {
+                let Some(names) = line.trim_start().strip_prefix("-- Uses here ") else { return line.to_owned() };
+                let here: Vec<&str> = names.split_whitespace().collect();
+                assert!(here.iter().all(|name| !uses.contains(name)), "{} uses {line} twice", script.name);
+                used.extend(here.iter().map(|name| format!("lua/lib/{name}.lua")));
+                here.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect()
+            });
+            lines.collect()
+        };
+        let (fragments, file) = (joined(&fragments), joined(&file_of(script.name)));
         let fields: Vec<String> = names.iter().map(|name| format!("{name} = {name}")).collect();
         let table = format!("local keys = {{ {} }}\n", fields.join(", "));
         let takes_all = ["book", "faults", "gone", "named", "resolve", "tick_jobs"];
