@@ -23,7 +23,7 @@
 -- KEYS[20] turns         (zset)    keys by turn
 -- ARGV[1]  wire          (version of the caller)
 -- ARGV[2]  partitions    (number that the caller assumes)
--- ARGV[3]  count         (number of jobs, at most 500; '' without triples)
+-- ARGV[3]  count         (number of jobs, at most 500; '' if no triples follow)
 -- ARGV[4]  pairs         (id and payload of each job; then triples: column, index of the job from 1, value. Columns:
 --                         options, maxCount, priority, dispatchedAt, laneOf (key), delay (ms), expires (ms from now))
 -- Returns  'dispatched' and, after spaces, the index of each job that existed, in any state: it is left as it is. The

@@ -109,7 +109,7 @@ local how = { now_ms = now_ms, hook = task.hook == '1', has_hook = has_hook, nod
 local columns, terminal_places, is_plain, has_early = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since, has_outcomes = #due > 0 and enqueued_at or columns[enqueued_at], columns[outcome]
-if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
+if how.hook and not has_outcomes then columns[#columns + 1], columns[outcome] = outcome, outcome end
 -- Checks the type: a job that begins, or expires at its claim, leaves this key.
 if columns[expires_at] then redis.call('ZCARD', expires) end
 local extras = filled_extras(extra_columns, columns)

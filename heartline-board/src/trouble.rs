@@ -68,11 +68,8 @@ impl Trouble {
         }
     }
 
-    /// The most severe ones first: what was recovered comes after what needs a person.
     pub(crate) fn all(diagnoses: &[Diagnosis], frame: &Frame) -> Vec<Trouble> {
-        let mut all: Vec<Trouble> = diagnoses.iter().map(|diagnosis| Trouble::of(diagnosis, frame)).collect();
-        all.sort_by_key(|trouble| trouble.icon == "info");
-        all
+        diagnoses.iter().map(|diagnosis| Trouble::of(diagnosis, frame)).collect()
     }
 }
 

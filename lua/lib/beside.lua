@@ -1,6 +1,6 @@
 -- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
 -- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
--- `columns` are those that hold something.
+-- `columns`: those that hold something, by key (see filled).
 local function due_beside(candidates, delayed, ended, columns, of_runs, starting, until_ms)
   redis.call('SCARD', candidates)
   local next_due = tonumber(redis.call('ZRANGE', delayed, '0', '0', 'WITHSCORES')[2])

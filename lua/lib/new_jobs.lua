@@ -5,7 +5,7 @@ local function count_new_jobs(meta, events, facts, ids, largest, has_nodes, news
   local entered = string.format('%d', (tonumber(facts[3]) or 0) + #ids)
   local total = facts[1] ~= 'off' and string.format('%d', (tonumber(facts[2]) or 0) + #ids)
   news = total and { 'in', entered, 'events', total, unpack(news) } or { 'in', entered, unpack(news) }
-  -- From its first workflow job on, a settle reports the ends of the task's jobs to workflows.
+  -- Once it is set, a settle reports the ends of nodes to their workflows. Setting it again costs less than reading it.
   if has_nodes then news[#news + 1], news[#news + 2] = 'nodes', 1 end
   if largest > (tonumber(facts[4]) or 0) then
     -- Uses here largest

@@ -1,4 +1,4 @@
--- The parts of settle_plain that few calls need.
+-- The parts of settle_plain.
 
 -- How many jobs may run, how many run once `done` of them have ended, and how many of the wanted ones may begin. Nil
 -- where settle must decide: with a rate, while the task rests, or if jobs are wanted ahead of their slots.

@@ -40,7 +40,8 @@ fragments! {
 /// The fragments whose functions take all keys of their script.
 const TAKE_ALL_KEYS: &[&str] = &["book", "faults", "gone", "named", "resolve", "tick_jobs"];
 
-/// A line of a script or fragment that is replaced by fragments which only a rare branch needs. Each function that a call defines costs time.
+/// A line of a script or fragment that is replaced by fragments, in a branch that plain calls skip: each function that a call defines
+/// costs time.
 const USES_HERE: &str = "-- Uses here ";
 
 /// The fragment that wakes an idle worker. In a cluster another one replaces it, which costs one more command.

@@ -348,6 +348,11 @@ async fn a_poison_job_fails_after_one_death_more_than_max_count() {
     let report = inspector.job(TASK, "poison", JobValues::None).await.unwrap().unwrap();
     let [found] = &inspector.diagnose_job(&report).await.unwrap()[..] else { panic!("no warning of a retry") };
     assert!(matches!(&found.kind, DiagnosisKind::FailedSuspects { jobs } if *jobs == ["poison"]), "{found:?}");
+    let all = inspector.diagnose().await.unwrap();
+    let at = |is: fn(&DiagnosisKind) -> bool| all.iter().position(|found| is(&found.kind));
+    let suspect = at(|kind| matches!(kind, DiagnosisKind::FailedSuspects { .. }));
+    let recovered = at(|kind| matches!(kind, DiagnosisKind::JobsRecovered { .. }));
+    assert!(suspect.is_some() && suspect < recovered, "{all:?}");
     assert_eq!(test.places("poison").await, ["failed"]);
     for id in &innocents {
         test.arrives(id, "running").await;

@@ -177,8 +177,8 @@ impl FleetReport {
     }
 }
 
-/// All diagnoses, the most severe first. Among equally severe ones, suspects and jobs that will fail come first. Each hint that lets jobs
-/// run gets a caution about them.
+/// All diagnoses, the most severe first. Among equally severe ones, suspects and jobs that will fail come first, and what was recovered
+/// last. Each hint that lets jobs run gets a caution about suspects and jobs that will fail.
 fn together(crashes: &CrashDiagnoses, mut others: Vec<Diagnosis>) -> Vec<Diagnosis> {
     let CrashDiagnoses { at_large, failed, will_fail, .. } = crashes;
     // If the cause is known, do not also report that the runs of the task fail.

@@ -138,7 +138,8 @@ impl Diagnosis {
     }
 
     pub(super) fn sort(all: &mut [Diagnosis]) {
-        all.sort_by_key(|diagnosis| Reverse(diagnosis.severity));
+        let is_over = |found: &Diagnosis| matches!(found.kind, DiagnosisKind::JobsRecovered { .. });
+        all.sort_by_key(|found| (Reverse(found.severity), is_over(found)));
     }
 }
 

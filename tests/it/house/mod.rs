@@ -198,8 +198,11 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
                 let Some(names) = line.trim_start().strip_prefix("-- Uses here ") else { return line.to_owned() };
                 let here: Vec<&str> = names.split_whitespace().collect();
                 assert!(here.iter().all(|name| !uses.contains(name)), "{} uses {line} twice", script.name);
+                assert!(!here.contains(&"wake"), "in a cluster, another fragment replaces it only in the header");
                 used.extend(here.iter().map(|name| format!("lua/lib/{name}.lua")));
-                here.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect()
+                let texts: String = here.iter().map(|name| read(&format!("lua/lib/{name}.lua"))).collect();
+                assert!(!texts.contains("-- Uses here "), "{line}: only the header may name such a fragment");
+                texts
             });
             lines.collect()
         };

@@ -22,7 +22,7 @@ async fn tombstones_are_not_counted() {
     assert_keys!(task, "wait first a b c");
     assert_eq!(task.ok("counts", "").await, "[counted 2 0 0 0 0 0 0 1 0]");
     // It waits once, with two entries.
-    task.ok("dispatch", "1 1 1 c {}").await;
+    task.ok("dispatch", "1 1 - c {}").await;
     assert_eq!(task.ok("counts", "").await, "[counted 3 0 0 0 0 0 0 1 0]");
 }
 

@@ -116,7 +116,7 @@ async fn partitions_declares_its_keys() {
     let mut task = cluster().await;
     task.lose_options().await;
     assert_eq!(task.ok("partitions", "1 4").await, "[partitions 4]");
-    assert_eq!(task.ok("dispatch", "1 1 1 a 1").await, "partitions 4");
+    assert_eq!(task.ok("dispatch", "1 1 - a 1").await, "partitions 4");
 }
 
 #[tokio::test]

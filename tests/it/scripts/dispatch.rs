@@ -3,8 +3,8 @@ use crate::scripts::call::{Task, assert_all, assert_keys, assert_rest, unchanged
 #[tokio::test]
 async fn jobs_are_added_to_the_back_of_wait_with_one_event() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", "1 1 2 a {} b [1]").await, "dispatched");
-    assert_eq!(task.ok("dispatch", "1 1 1 c 3").await, "dispatched");
+    assert_eq!(task.ok("dispatch", "1 1 - a {} b [1]").await, "dispatched");
+    assert_eq!(task.ok("dispatch", "1 1 - c 3").await, "dispatched");
     assert_all!(
         task,
         "events {dispatched=a b, total=2, worker=}, {dispatched=c, total=3, worker=}; \
@@ -74,13 +74,13 @@ async fn an_existing_id_in_any_state_is_left_unchanged() {
          options 1 {} priority 2 high delay 3 5";
     // Those that had another payload are negative; two of the payloads are gone.
     assert_eq!(task.unchanged("dispatch", args).await, "dispatched -1 -2 -3 -4 5 6");
-    assert_eq!(task.unchanged("dispatch", "1 1 2 delayed {} completed {}").await, "dispatched 1 2");
+    assert_eq!(task.unchanged("dispatch", "1 1 - delayed {} completed {}").await, "dispatched 1 2");
 }
 
 #[tokio::test]
 async fn an_id_that_is_named_twice_is_one_job() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", "1 1 3 a 1 b 2 a 3").await, "dispatched 3");
+    assert_eq!(task.ok("dispatch", "1 1 - a 1 b 2 a 3").await, "dispatched 3");
     assert_keys!(task, "wait a b; payload a=1, b=2");
 }
 
@@ -88,12 +88,12 @@ async fn an_id_that_is_named_twice_is_one_job() {
 async fn plain_jobs_need_only_the_first_keys_and_others_ask_for_more() {
     let mut task = Task::new().await;
     let keys = task.script("dispatch").keys[..8].to_vec();
-    assert_eq!(task.call_on("dispatch", &keys, "1 1 2 a 1 b 2").await.unwrap(), "dispatched");
+    assert_eq!(task.call_on("dispatch", &keys, "1 1 - a 1 b 2").await.unwrap(), "dispatched");
     assert_keys!(task, "wait a b");
     let delayed = "1 1 1 c 3 delay 1 5";
     assert_eq!(unchanged!(task, task.call_on("dispatch", &keys, delayed).await.unwrap()), "more");
     task.write("meta priority=low").await;
-    assert_eq!(unchanged!(task, task.call_on("dispatch", &keys, "1 1 1 c 3").await.unwrap()), "more");
+    assert_eq!(unchanged!(task, task.call_on("dispatch", &keys, "1 1 - c 3").await.unwrap()), "more");
 }
 
 #[tokio::test]
@@ -125,14 +125,14 @@ async fn a_larger_payload_raises_the_bound_to_the_next_power_of_two() {
 #[tokio::test]
 async fn without_events_no_entry_is_written() {
     let mut task = Task::with("meta eventMode=off").await;
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     assert_keys!(task, "no events");
 }
 
 #[tokio::test]
 async fn data_of_a_newer_wire_version_is_refused() {
     let mut task = Task::with("meta wire=2").await;
-    assert_eq!(task.refused("dispatch", "1 1 1 a 1").await, "NEWERWIRE");
+    assert_eq!(task.refused("dispatch", "1 1 - a 1").await, "NEWERWIRE");
 }
 
 #[tokio::test]
@@ -152,12 +152,12 @@ async fn jobs_are_counted_as_dispatched_with_and_without_events() {
     for events in ["on", "off"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("eventMode", events)]).await;
-        task.ok("dispatch", "1 1 2 a 1 b 2").await;
+        task.ok("dispatch", "1 1 - a 1 b 2").await;
         assert_eq!(task.totals().await, ["2", ""]);
         // Two exist, one is named twice, and one is new and delayed.
         task.ok("dispatch", "1 1 4 a 1 b 2 c 3 c 3 delay 3 5").await;
         assert_eq!(task.totals().await, ["3", ""]);
-        task.ok("dispatch", "1 1 1 a 1").await;
+        task.ok("dispatch", "1 1 - a 1").await;
         assert_eq!(task.totals().await, ["3", ""]);
     }
 }
@@ -165,7 +165,7 @@ async fn jobs_are_counted_as_dispatched_with_and_without_events() {
 #[tokio::test]
 async fn totals_that_are_not_numbers_start_from_zero() {
     let mut task = Task::with("meta in=many, events=").await;
-    task.ok("dispatch", "1 1 2 a 1 b 2").await;
+    task.ok("dispatch", "1 1 - a 1 b 2").await;
     assert_eq!(task.totals().await, ["2", ""]);
     assert_keys!(task, "meta.events=2");
 }
@@ -175,7 +175,7 @@ async fn a_removed_id_is_a_new_job_without_old_columns() {
     let mut task = Task::with("waits first a").await;
     task.columns("attempt stalledCount enqueuedAt error", &["a"]).await;
     task.ok("remove", "- a -").await;
-    assert_eq!(task.ok("dispatch", "1 1 1 a anew").await, "dispatched");
+    assert_eq!(task.ok("dispatch", "1 1 - a anew").await, "dispatched");
     assert_rest!(task, "events, meta, wake", "payload a=anew, first={}; tombstones a=1; wait first a a");
 }
 
@@ -183,18 +183,18 @@ async fn a_removed_id_is_a_new_job_without_old_columns() {
 async fn the_first_job_of_a_workflow_sets_the_flag() {
     for parts in ["1", "4"] {
         let mut task = Task::new().await;
-        assert_eq!(task.ok("dispatch", &["1", parts, "1", "own", "1"]).await, "dispatched");
+        assert_eq!(task.ok("dispatch", &["1", parts, "", "own", "1"]).await, "dispatched");
         assert!(!task.held("meta").await.contains("nodes"));
-        assert_eq!(task.ok("dispatch", &["1", parts, "2", "next", "1", "~f/a/0/1", "1"]).await, "dispatched");
+        assert_eq!(task.ok("dispatch", &["1", parts, "", "next", "1", "~f/a/0/1", "1"]).await, "dispatched");
         let meta = task.held("meta").await;
         assert!(meta.contains(r#""nodes": "1""#) && meta.contains(r#""wire": "1""#), "{meta}");
         assert_eq!(meta.contains(&format!(r#""partitions": "{parts}""#)), parts != "1", "{meta}");
         assert_keys!(task, "wait own next ~f/a/0/1");
         // The same call again writes nothing.
-        assert_eq!(task.unchanged("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched 1");
+        assert_eq!(task.unchanged("dispatch", &["1", parts, "", "~f/a/0/1", "1"]).await, "dispatched 1");
         // As the first job of a task.
         let mut task = Task::new().await;
-        assert_eq!(task.ok("dispatch", &["1", parts, "1", "~f/a/0/1", "1"]).await, "dispatched");
+        assert_eq!(task.ok("dispatch", &["1", parts, "", "~f/a/0/1", "1"]).await, "dispatched");
         assert!(task.held("meta").await.contains(r#""nodes": "1""#));
     }
 }
@@ -207,9 +207,9 @@ async fn the_stream_of_events_is_trimmed_at_each_100th_event() {
         "for at = 1, 12000 do redis.call('XADD', KEYS[1], '*', 'total', at) end return redis.call('XLEN', KEYS[1])";
     assert_eq!(task.eval(fill, &key, &[]).await.unwrap(), "12000");
     let length = "return redis.call('XLEN', KEYS[1])";
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     assert_eq!(task.eval(length, &key, &[]).await.unwrap(), "12001");
-    task.ok("dispatch", "1 1 1 b 1").await;
+    task.ok("dispatch", "1 1 - b 1").await;
     let left: usize = task.eval(length, &key, &[]).await.unwrap().parse().unwrap();
     assert!((10_000..10_200).contains(&left), "{left}");
 }

@@ -382,7 +382,7 @@ async fn scripts_of_schedules_write_nothing_on_a_wrong_type() {
 async fn dispatch_by_task_priority_writes_nothing_on_a_wrong_type() {
     let mut task = Task::with("meta priority=high").await;
     task.make_foreign("priority").await;
-    assert_eq!(task.refused("dispatch", "1 1 1 a 1").await, "WRONGTYPE");
+    assert_eq!(task.refused("dispatch", "1 1 - a 1").await, "WRONGTYPE");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::scripts::schedules::row;
 /// A task that ran jobs and has none left, with a value under every key that outlives jobs.
 async fn done() -> Task {
     let mut task = Task::new().await;
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     task.ok("settle", "1 w 1000 1 0 0").await;
     task.write("meta keepCompleted=0").await;
     assert_text!(task.ok("settle", "2 w 1000 1 1 0 a 4000000000000001").await, starts_with("[settled '' '' "));

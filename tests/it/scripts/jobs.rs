@@ -290,7 +290,7 @@ async fn tombstones_are_looked_at_and_not_shown() {
 async fn a_waiting_job_with_an_extra_entry_is_shown_once() {
     let mut task = Task::with("waits first a b").await;
     task.ok("remove", "- a -").await;
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     assert_keys!(task, "wait first a b a");
     let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
     assert_eq!((looked, ids(&rows)), (4, ["first", "a", "b"].map(str::to_owned).to_vec()), "where it is claimed");

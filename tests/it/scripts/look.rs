@@ -144,7 +144,7 @@ async fn counted_tombstones_are_not_faults() {
     for id in ["removed", "anew", "twice", "later", "held"] {
         task.ok("remove", &["", id, ""]).await;
     }
-    task.ok("dispatch", "1 1 2 anew 1 twice 1").await;
+    task.ok("dispatch", "1 1 - anew 1 twice 1").await;
     task.ok("remove", "- twice -").await;
     task.ok("dispatch", "1 1 1 later 1 delay 1 9000000").await;
     // High priority, so that it is claimed first.

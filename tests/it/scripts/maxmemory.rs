@@ -26,7 +26,7 @@ async fn clear(task: &mut Task) {
 #[tokio::test]
 async fn a_full_server_refuses_what_only_adds_data() {
     let mut task = task().await;
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     task.write("runs w: held=1, ahead=2; claimed ahead=2; unique c=ahead done 0 1").await;
     fill(&mut task).await;
     assert_eq!(task.refused("dispatch_unique", "1 1 u u 1 c replace 0").await, "OOM");
@@ -36,7 +36,7 @@ async fn a_full_server_refuses_what_only_adds_data() {
     assert_eq!(task.refused("note", "w held 1 1 {} p p").await, "OOM");
     assert_eq!(task.refused("flow_start", &flow::line().start("a", true)).await, "OOM");
     // A call that writes nothing passes.
-    assert_eq!(task.unchanged("dispatch", "1 1 1 a 1").await, "dispatched 1");
+    assert_eq!(task.unchanged("dispatch", "1 1 - a 1").await, "dispatched 1");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ async fn the_first_job_of_a_list_is_the_first_that_waits() {
 async fn the_first_job_is_found_if_its_id_has_an_extra_entry() {
     let mut task = Task::with("waits first a b").await;
     task.ok("remove", "- a -").await;
-    task.ok("dispatch", "1 1 1 a 1").await;
+    task.ok("dispatch", "1 1 - a 1").await;
     task.ok("settle", "1 w 1000 1 0 0").await;
     assert_keys!(task, "wait a b a");
     assert_text!(task.ok("overview", "").await, contains(" [2 0 0 1 0 0 0 0] ['' '' a '' '' '' '' ''] "));

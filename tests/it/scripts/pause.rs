@@ -86,7 +86,7 @@ async fn a_repeated_call_from_before_the_pause_gets_its_old_reply() {
 #[tokio::test]
 async fn jobs_added_to_a_paused_task_wake_no_worker() {
     let mut task = paused().await;
-    task.ok("dispatch", "1 1 2 x 1 y 1").await;
+    task.ok("dispatch", "1 1 - x 1 y 1").await;
     task.ok("dispatch", "1 1 1 z 1 delay 1 5").await;
     assert_keys!(task, "wait a b x y; no wake");
 }

@@ -188,9 +188,9 @@ async fn other_limits_end_the_wait_of_full_keys() {
 #[tokio::test]
 async fn a_dispatch_without_keys_is_told_where_they_are() {
     let mut task = Task::with("meta key=/customer, priority=normal keyed").await;
-    assert_eq!(task.unchanged("dispatch", "1 1 1 a {}").await, "key /customer");
+    assert_eq!(task.unchanged("dispatch", "1 1 - a {}").await, "key /customer");
     let keys = task.script("dispatch").keys[..8].to_vec();
-    assert_eq!(task.call_on("dispatch", &keys, "1 1 1 a {}").await.unwrap(), "more");
+    assert_eq!(task.call_on("dispatch", &keys, "1 1 - a {}").await.unwrap(), "more");
     assert_eq!(task.unchanged("dispatch", "1 1 2 a {} b {} laneOf 1 k").await, "key /customer");
     assert_eq!(task.unchanged("dispatch_unique", "1 1 a a {} u done 0").await, "[key /customer]");
     assert_eq!(task.ok("dispatch_unique", "1 1 a a {} u done 0 laneOf 1 k").await, "[placed new a]");

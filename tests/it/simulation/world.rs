@@ -441,6 +441,9 @@ impl World {
                 triple("priority", format!("{:?}", job.priority).to_lowercase());
             }
         }
+        if args.len() == 3 + 2 * jobs.len() {
+            args[2].clear();
+        }
         self.note(&format!("dispatch {}", args[3..].join(" ")));
         let reply: String = self.task.call("dispatch", &args);
         let mut expected = "dispatched".to_owned();
