@@ -96,13 +96,13 @@ end
 if not are_sound(heads, tokens, known, payloads, scores) then return full end
 if others > 0 then
   if redis.call('EXISTS', cancelling, wait_high, wait_low, outcome, tombstones) > 0 then return full end
-  -- Uses here filled beside
+  -- Uses here filled others
   columns = filled('HLEN', result, errors, attempt, options, enqueued_at, checkpoint, progress, stalled_count,
     dispatched_at, max_count, priority, snoozes, recovery, expires_at)
   has_early = redis.call('HLEN', early) > 0
   local starting = { unpack(jobs, done + 1) }
-  next_due = due_beside(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count, snoozes,
-    recovery, expires_at, is_early and max_count }, starting, claims and now_ms)
+  next_due = due_if_plain(candidates, delayed, { failed, cancelled }, columns, { attempt, options, stalled_count,
+    snoozes, recovery, expires_at, is_early and max_count }, starting, claims and now_ms)
   if next_due == false then return full end
   times = #starting > 0 and columns[dispatched_at] and redis.call('HMGET', dispatched_at, unpack(starting))
 end

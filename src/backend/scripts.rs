@@ -29,10 +29,10 @@ macro_rules! fragments {
 }
 
 fragments! {
-    around back_to_wait backoff begin beside book claim columns costs count counts crashed dropped early emit end_event enter
+    around back_to_wait backoff begin book claim columns costs count counts crashed dropped early emit end_event enter
     events failing failure faults fields filled finish flow flow_dispatch flow_events flow_remove flow_reply
     flow_step full gone grace heads heads_of_lanes held hooks interval known lane_id lanes largest leave_lanes
-    limits lock may named new_jobs nodes now object own_settings page parked place plain pointer renew replay reported_outcomes
+    limits lock may named new_jobs nodes now object others own_settings page parked place plain pointer renew replay reported_outcomes
     resolve rest schedules shrink_first since slots spare states steps stored_outcomes terminal tick_jobs ticks
     tombstones totals types unique unlock wake words
 }

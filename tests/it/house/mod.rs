@@ -192,7 +192,7 @@ fn a_script_is_its_fragments_the_names_of_its_keys_and_its_file() {
         // A variant has no names for its own keys, which come first in its header.
         let own = header.iter().filter(|line| line.starts_with("-- KEYS[") && variant.is_some());
         names.truncate(names.len() - own.take_while(|line| !line.starts_with("-- KEYS[1]")).count());
-        // A line in the script, or in a fragment, stands for the fragments that it names.
+        // A line in the script, or in a fragment, is replaced by the fragments that it names.
         let mut joined = |text: &str| -> String {
             let lines = text.split_inclusive('\n').map(|line| {
                 let Some(names) = line.trim_start().strip_prefix("-- Uses here ") else { return line.to_owned() };

@@ -1,7 +1,7 @@
 -- Returns when the next delayed job is due, if any; false if other jobs matter to this call: a delayed job is due (by
 -- `until_ms`, if the call claims), or one of the starting jobs has ended or has one of the columns that a run needs.
 -- `columns`: those that hold something, by key (see filled).
-local function due_beside(candidates, delayed, ended, columns, of_runs, starting, until_ms)
+local function due_if_plain(candidates, delayed, ended, columns, of_runs, starting, until_ms)
   redis.call('SCARD', candidates)
   local next_due = tonumber(redis.call('ZRANGE', delayed, '0', '0', 'WITHSCORES')[2])
   if until_ms and next_due and next_due <= until_ms then return false end
