@@ -60,7 +60,7 @@ async fn main() -> anyhow::Result<()> {
         anyhow::bail!("a job without a tenant ran")
     };
     println!("{refused}");
-    assert!(refused.to_string().contains("the job has no tenant"));
+    assert!(refused.to_string().contains(r#"the job has no header "tenant""#));
 
     println!("the worker stopped: {}", worker.stop().await?);
     let took = sum.load(Ordering::Relaxed);

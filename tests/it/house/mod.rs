@@ -311,6 +311,20 @@ fn each_deliberate_fault_replaces_one_piece_of_the_code() {
         let code = file.map_or_else(|| lua.clone(), |file| read(&file));
         assert_eq!(code.matches(&old).count(), 1, "{name}: {old}");
     }
+    // What `scripts/mutants` itself replaces: a line with the file, then one with the piece.
+    let script = read("scripts/mutants");
+    let quoted = |line: &'_ str| Some(line.trim().strip_prefix('"')?.strip_suffix("\",")?.to_owned());
+    let lines: Vec<Option<String>> = script.lines().map(quoted).collect();
+    let mut pieces = 0;
+    for pair in lines.windows(2) {
+        if let [Some(file), Some(old)] = pair
+            && file.starts_with("src/")
+        {
+            assert_eq!(read(file).matches(old).count(), 1, "scripts/mutants: {old}");
+            pieces += 1;
+        }
+    }
+    assert_eq!(pieces, 2);
 }
 
 #[test]
